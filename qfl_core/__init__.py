@@ -1,0 +1,1 @@
+"""Quantum federated learning with deep-unfolded, proximal local training (DUQFL-Prox)."""

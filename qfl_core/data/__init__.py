@@ -1,0 +1,1 @@
+"""Datasets: where they come from, how they become angles, how clients share them."""
