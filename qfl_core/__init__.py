@@ -1,1 +1,31 @@
-"""Quantum federated learning with deep-unfolded, proximal local training (DUQFL-Prox)."""
+"""Quantum federated learning with deep-unfolded, proximal local training (DUQFL-Prox).
+
+Names are imported on first use, so that ``import qfl_core`` stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qfl_core.registry import resolve
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "ExperimentConfig": "qfl_core.config:ExperimentConfig",
+    "load_profile": "qfl_core.config:load_profile",
+    "load_splits": "qfl_core.data:load_splits",
+    "make_partition": "qfl_core.data.partition:make_partition",
+}
+
+__all__ = [*_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return resolve(_PUBLIC[name])
+    raise AttributeError(f"module 'qfl_core' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

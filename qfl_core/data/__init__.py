@@ -1,1 +1,24 @@
 """Datasets: where they come from, how they become angles, how clients share them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.data.standin import announce
+from qfl_core.registry import DATASETS, resolve
+
+__all__ = ["DataSource", "Split", "Splits", "load_splits"]
+
+
+def load_splits(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
+    """Return the config's training, validation and test parts, in angles.
+
+    Files are looked for in ``QFL_DATA_DIR``, then the cache, then by download; the stand-in takes their place where
+    ``config.source`` allows it. The choice is printed once and is part of the result (``.source``,
+    ``.provenance``). ``order`` shuffles the order in which the encoder meets the rows; the parts stay the same.
+    """
+    splits = resolve(DATASETS[config.dataset].loader)(config, order)
+    announce(splits.provenance)
+    return splits

@@ -1,0 +1,66 @@
+# DUQFL-Prox: every target sets itself up. `make help` explains them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# The interpreter: the one named by PYTHON=, else the first that is new enough.
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
+    $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))) python3)
+VENV := .venv
+PY := $(VENV)/bin/python
+PROFILE ?= paper
+
+##@ Set up
+
+.PHONY: help
+help: ## Explain every target
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper\n'
+
+.PHONY: setup
+setup: ## Build .venv from requirements.lock (skipped when nothing changed)
+	@PYTHON="$(PYTHON)" NAMED="$(filter-out undefined default file,$(origin PYTHON))" bash tools/setup.sh $(VENV)
+
+.PHONY: lock
+lock: setup ## Refresh requirements.lock from pyproject.toml
+	@$(VENV)/bin/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade -o build-lock.tmp
+	@mv build-lock.tmp requirements.lock
+	@echo "requirements.lock refreshed: $$(grep -c == requirements.lock) packages"
+
+##@ Data
+
+.PHONY: data
+data: setup ## Find or download the official files and say what will be used
+	@$(PY) -m qfl_core.data
+
+##@ Reproduce
+
+##@ Check
+
+.PHONY: test
+test: setup ## Run all tests and check the notebooks' stored outputs
+	@$(PY) -m pytest -n 2 tests
+	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
+
+.PHONY: lint
+lint: setup ## Check style (ruff)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+.PHONY: format
+format: setup ## Apply the style
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+##@ Clean
+
+.PHONY: clean
+clean: ## Remove what can be rebuilt in seconds (never data, results or .venv)
+	@rm -rf build .pytest_cache .ruff_cache .hypothesis
+	@find qfl_core tests notebooks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,308 @@
+"""One experiment, described completely: frozen, validated at construction, equal configs hash equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from qfl_core.errors import ConfigError, did_you_mean
+from qfl_core.registry import DATASETS, ENGINES, METHOD_NAMES, SPLITS
+
+Check = Callable[[str, Any], Any]
+
+
+def _fail(name: str, value: object, expected: str) -> ConfigError:
+    return ConfigError(f"{name}={value!r} is not valid: expected {expected}")
+
+
+def _one_of(options: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> Check:
+    def check(name: str, value: Any) -> str:
+        allowed = options() if callable(options) else options
+        if not isinstance(value, str) or value not in allowed:
+            raise _fail(name, value, f"one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
+        return value
+
+    return check
+
+
+def _integer(low: int, high: int | None = None) -> Check:
+    def check(name: str, value: Any) -> int:
+        span = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise _fail(name, value, span)
+        if value < low or (high is not None and value > high):
+            raise _fail(name, value, span)
+        return int(value)
+
+    return check
+
+
+def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Check:
+    def check(name: str, value: Any) -> float:
+        span = f"a number in {'(' if above else '['}{low:g}, {high:g}{')' if below or high == math.inf else ']'}"
+        if isinstance(value, str):
+            try:
+                float(value)
+            except ValueError:
+                raise _fail(name, value, span) from None
+            raise _fail(name, value, f"{span}, not text (YAML reads 1e-2 as text: write 0.01 or 1.0e-2)")
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise _fail(name, value, span)
+        if value < low or value > high or (above and value == low) or (below and value == high):
+            raise _fail(name, value, span)
+        return float(value)
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    return lambda name, value: None if value is None else inner(name, value)
+
+
+def _interval(name: str, value: Any) -> tuple[float, float]:
+    expected = "two finite numbers (low, high) with low < high"
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+        raise _fail(name, value, expected)
+    low, high = (_number(-math.inf)(name, v) for v in value)
+    if not low < high:
+        raise _fail(name, value, expected)
+    return low, high
+
+
+def _setting(default: Any, check: Check, doc: str) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": doc, "check": check})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """Everything that decides a run; :meth:`describe` lists every field with its meaning.
+
+    Fields that default to ``None`` take the value of their dataset and encoding (:data:`DATASETS`) at
+    construction, so two configs that mean the same are equal and hash equal.
+    """
+
+    # Data
+    dataset: str = _setting("baf", _one_of(lambda: tuple(DATASETS)), "which data the clients hold")
+    encoding: str = _setting(
+        None, _one_of(lambda: tuple(e for d in DATASETS.values() for e in d.encodings)), "how rows become features"
+    )
+    source: str = _setting(
+        "auto",
+        _one_of(("auto", "official", "stand-in")),
+        "auto takes the official files where they can be had and the stand-in elsewhere; official never falls "
+        "back; stand-in never looks for files",
+    )
+    features: int = _setting(None, _integer(1, 16), "QNN inputs, one qubit each")
+    kmer: int = _setting(4, _integer(1, 6), "word length of the kmer encoding")
+    angle_range: tuple[float, float] = _setting(None, _interval, "interval (low, high) that features are scaled to")
+    tail_share: float = _setting(
+        None,
+        _number(0, 0.5, below=True),
+        "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
+    )
+    train_size: int = _setting(None, _integer(1), "training rows")
+    val_size: int = _setting(None, _integer(1), "validation rows")
+    test_size: int = _setting(None, _integer(1), "test rows")
+
+    # Federation
+    split: str = _setting("label-skew", _one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
+    clients: int = _setting(10, _integer(1), "number of clients N")
+    rounds: int = _setting(10, _integer(1), "communication rounds T")
+    chunk: int = _setting(50, _integer(2), "mean number of training samples a client draws in a round")
+    skew_ratio: float = _setting(0.8, _number(0.5, 1), "label-skew: share of a client's preferred label")
+    size_variation: float = _setting(
+        0.5, _number(0, 1, below=True), "label-skew: chunk sizes vary uniformly by this share, both ways"
+    )
+    dirichlet_alpha: float = _setting(0.5, _number(0, above=True), "dirichlet: concentration; small is extreme")
+    min_per_class: int = _setting(1, _integer(0), "dirichlet: fewest training rows of a class a client may own")
+    client_val_share: float = _setting(
+        0.2, _number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
+    )
+    client_test: str = _setting(
+        "shared", _one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
+    )
+
+    # Model
+    feature_map: str = _setting("zz", _one_of(("zz", "z")), "feature map: zz entangles, z does not")
+    feature_map_reps: int = _setting(2, _integer(1, 20), "repetitions of the feature map")
+    ansatz_reps: int = _setting(3, _integer(0, 50), "repetitions of RealAmplitudes")
+
+    # Training
+    method: str = _setting("duqfl-prox", _one_of(METHOD_NAMES), "which of the seven methods trains")
+    unfolds: int = _setting(5, _integer(1), "unfolded blocks K of local training")
+    spsa_iterations: int = _setting(10, _integer(1), "SPSA iterations in one unfold")
+    learning_rate: float = _setting(0.13, _number(0, above=True), "initial SPSA learning rate eta")
+    perturbation: float = _setting(0.13, _number(0, above=True), "initial SPSA perturbation delta")
+    mu: float = _setting(0.01, _number(0), "proximal coefficient")
+    loss: str = _setting("cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss")
+
+    # Execution
+    engine: str = _setting("statevector", _one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
+    shots: int | None = _setting(1024, _optional(_integer(1)), "measurements a circuit; null is exact")
+    seed: int = _setting(0, _integer(0, 2**32 - 1), "names every random stream of the run")
+
+    def __new__(cls, **values: Any) -> ExperimentConfig:
+        """Refuse unknown settings with the closest known name, before ``__init__`` sees them."""
+        _known_only(values)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        self._set("dataset", self.dataset)
+        spec = DATASETS[self.dataset]
+        self._default("encoding", next(iter(spec.encodings)))
+        if self.encoding not in spec.encodings:
+            known = tuple(spec.encodings)
+            raise _fail(
+                "encoding",
+                self.encoding,
+                f"one of {', '.join(known)} for dataset {self.dataset!r}{did_you_mean(self.encoding, known)}",
+            )
+        encoding = spec.encodings[self.encoding]
+        for name in ("features", "angle_range", "tail_share"):
+            self._default(name, getattr(encoding, name))
+        for name, size in zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True):
+            self._default(name, size)
+        for field in dataclasses.fields(self):
+            self._set(field.name, getattr(self, field.name))
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _set(self, name: str, value: Any) -> None:
+        check = self.__dataclass_fields__[name].metadata["check"]
+        object.__setattr__(self, name, check(name, value))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: the config's identity in file names and records."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def replace(self, **changes: Any) -> ExperimentConfig:
+        """Return a copy with some fields changed.
+
+        A new dataset or encoding brings its own defaults for the fields that depend on it, unless they are
+        among the changes.
+        """
+        kept = self.to_dict()
+        if changes.get("dataset", self.dataset) != self.dataset:
+            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING + _OF_DATASET}
+        elif changes.get("encoding", self.encoding) != self.encoding:
+            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING}
+        return ExperimentConfig(**(kept | changes))
+
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """Return what every field means."""
+        return {f.name: f.metadata["doc"] for f in dataclasses.fields(cls)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain JSON types."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    def to_json(self) -> str:
+        """Return indented JSON."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_yaml(self) -> str:
+        """Return YAML, fields in their order of declaration."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ExperimentConfig:
+        """Build a config from a mapping; an unknown key is an error that names the closest field."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"a config is a mapping of fields to values, got {type(values).__name__}")
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> ExperimentConfig:
+        """Build a config from JSON text."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"the config is not valid JSON: {error}") from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> ExperimentConfig:
+        """Build a config from YAML text (safe-loaded)."""
+        return cls.from_dict(_safe_yaml(text, "the config"))
+
+
+_OF_DATASET = ("encoding", "train_size", "val_size", "test_size")
+_OF_ENCODING = ("features", "angle_range", "tail_share")
+
+
+def _known_only(values: Mapping[str, Any]) -> None:
+    known = ExperimentConfig.__dataclass_fields__
+    for key in values:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise ConfigError(f"unknown setting {key!r}{hint}; known settings: {', '.join(known)}")
+
+
+def _safe_yaml(text: str, what: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{what} is not valid YAML: {error}") from None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named set of experiments: which datasets and seeds, with which settings.
+
+    ``experiment["common"]`` holds settings for every dataset and ``experiment[<dataset>]`` those of one.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    datasets: tuple[str, ...]
+    experiment: Mapping[str, Mapping[str, Any]]
+
+    def config(self, dataset: str, **overrides: Any) -> ExperimentConfig:
+        """Return this profile's config for a dataset; overrides win over the profile."""
+        base = ExperimentConfig.from_dict({"dataset": dataset, **self.experiment.get("common", {})})
+        own = self.experiment.get(dataset, {})
+        return base.replace(**own).replace(**overrides)
+
+
+def load_profile(name: str, folder: str | Path | None = None) -> Profile:
+    """Read ``notebooks/params/<name>.yaml`` and check every setting in it before any work starts."""
+    from qfl_core.paths import params_dir
+
+    folder = params_dir() if folder is None else Path(folder)
+    known = tuple(sorted(p.stem for p in folder.glob("*.yaml")))
+    if name not in known:
+        raise ConfigError(
+            f"unknown profile {name!r}{did_you_mean(name, known)}; profiles in {folder.name}/: {', '.join(known)}"
+        )
+    values = _safe_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
+    expected = {"profile", "seeds", "datasets", "experiment"}
+    if not isinstance(values, dict) or set(values) != expected:
+        raise ConfigError(f"{name}.yaml must have exactly the keys {', '.join(sorted(expected))}")
+    sections = ("common", *DATASETS)
+    for section in values["experiment"]:
+        if section not in sections:
+            hint = did_you_mean(section, sections)
+            raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(sections)}")
+    profile = Profile(
+        name=name,
+        seeds=tuple(_integer(0)("seeds", s) for s in values["seeds"]),
+        datasets=tuple(values["datasets"]),
+        experiment=values["experiment"],
+    )
+    for dataset in profile.datasets:
+        profile.config(dataset)
+    return profile

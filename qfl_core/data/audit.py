@@ -1,0 +1,109 @@
+"""What the features give away: classical references on exactly what the QNN sees, and the leak test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+from sklearn.base import ClassifierMixin
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+from qfl_core.data.splits import Splits
+from qfl_core.streams import stream
+
+#: An encoding leaks when meeting the rows in shuffled order costs the best reference this much balanced accuracy.
+LEAK_THRESHOLD = 0.1
+
+
+def reference_models(seed: int) -> dict[str, ClassifierMixin]:
+    """Return the classical references; those that can weigh the classes equally do."""
+    return {
+        "majority class": DummyClassifier(strategy="most_frequent"),
+        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")),
+        "k nearest neighbours": make_pipeline(StandardScaler(), KNeighborsClassifier(15)),
+        "random forest": RandomForestClassifier(
+            200, min_samples_leaf=3, class_weight="balanced_subsample", random_state=seed
+        ),
+        "gradient boosting": HistGradientBoostingClassifier(
+            max_iter=100, learning_rate=0.05, class_weight="balanced", random_state=seed
+        ),
+    }
+
+
+def audit(splits: Splits, seed: int = 0) -> pd.DataFrame:
+    """Fit every reference on the training angles and score it on the test part.
+
+    Returns one row a model: accuracy, balanced_accuracy, roc_auc.
+    """
+    rows = {}
+    for name, model in reference_models(seed).items():
+        with threadpool_limits(1):  # small data: threads only wait for each other, badly so on a busy machine
+            model.fit(splits.train.X, splits.train.y)
+        predicted, y = model.predict(splits.test.X), splits.test.y
+        rows[name] = {
+            "accuracy": accuracy_score(y, predicted),
+            "balanced_accuracy": balanced_accuracy_score(y, predicted),
+            "roc_auc": roc_auc_score(y, model.predict_proba(splits.test.X)[:, 1]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+@dataclass(frozen=True, eq=False)
+class LeakTest:
+    """The audits of one encoder that met the same rows in file order and in shuffled order."""
+
+    encoding: str
+    file_order: pd.DataFrame
+    shuffled_order: pd.DataFrame
+
+    @property
+    def model(self) -> str:
+        """The best reference in file order."""
+        return self.file_order["balanced_accuracy"].idxmax()
+
+    @property
+    def scores(self) -> tuple[float, float]:
+        """Its balanced accuracy in file order and in shuffled order."""
+        return tuple(table.loc[self.model, "balanced_accuracy"] for table in (self.file_order, self.shuffled_order))
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the order of the rows carries the label into the features."""
+        in_file_order, shuffled = self.scores
+        return in_file_order - shuffled > LEAK_THRESHOLD
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a sentence."""
+        outcome = "LEAKS the label" if self.leaks else "does not leak"
+        in_file_order, shuffled = self.scores
+        return (
+            f"{self.encoding} {outcome}: {self.model} has balanced accuracy {in_file_order:.2f} when the encoder meets "
+            f"the rows in file order, {shuffled:.2f} in shuffled order"
+        )
+
+    def table(self) -> pd.DataFrame:
+        """Return both audits as one tidy table: encoding, model, order and the metrics."""
+        both = {"file order": self.file_order, "shuffled order": self.shuffled_order}
+        tidy = pd.concat(both, names=["order"]).reset_index()
+        tidy.insert(0, "encoding", self.encoding)
+        return tidy
+
+
+def leak_test(config: ExperimentConfig) -> LeakTest:
+    """Ask whether features depend on the order of a class-sorted file list.
+
+    The same encoder is built twice, meeting the same rows in file order and in shuffled order. Nothing that
+    describes a sample can change; what does change came from the list, and a class-sorted list is the label.
+    """
+    shuffled = load_splits(config, order=stream(config.seed, "leak-test"))
+    return LeakTest(config.encoding, audit(load_splits(config), config.seed), audit(shuffled, config.seed))

@@ -1,0 +1,177 @@
+"""Bank Account Fraud (base variant): official file or stand-in, then the paper's preprocessing.
+
+Missing values: the paper removes them. The official file has no NaN, it codes "missing" as -1 (any negative
+number for ``intended_balcon_amount``); three rows in four carry such a code, so removing them would leave another
+population. Rows with NaN are dropped and counted, and the codes are kept as ordinary values.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.schema import COLUMNS, FEATURES, TARGET, TEXT_COLUMNS
+from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
+from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.data.standin import choose_source, standin_source
+from qfl_core.data.standin_baf import generate_baf
+from qfl_core.errors import DataError, did_you_mean
+
+OFFICIAL_ROWS, OFFICIAL_FRAUDS = 1_000_000, 11_029
+OFFICIAL_BLOB = "054d0309f9b19735521b023ec66f49fbd9a24b2c"
+
+#: The stand-in is one fixed population, like the official file; config seeds only choose samples from it.
+STANDIN_ROWS, STANDIN_SEED = 20_000, 2022
+
+
+def load_baf(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
+    """Return the paper's 2,999 / 750 / 1,250 parts (or the config's sizes) as angles.
+
+    The parts are drawn first, stratified; everything after that is fitted on the training part alone, met in a
+    shuffled order where ``order`` is given.
+    """
+    frame, provenance, notes = baf_rows(config.source)
+    y = frame[TARGET].to_numpy(np.int64)
+    sizes = (config.train_size, config.val_size, config.test_size)
+    parts = stratified_parts(y, sizes, config.seed, "baf-parts")
+    met = parts[0] if order is None else order.permutation(parts[0])
+    encoder = baf_pipeline(config).fit(frame.iloc[met])
+    origin = frame.index.to_numpy()
+    splits = [Split(encoder.transform(frame.iloc[rows]), y[rows], origin[rows]) for rows in parts]
+    return Splits(*splits, provenance=provenance, notes=notes)
+
+
+def baf_pipeline(config: ExperimentConfig) -> Pipeline:
+    """Ordinal codes (unseen categories become -1), standardisation, PCA, angles."""
+    ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    numeric = [c for c in FEATURES if c not in TEXT_COLUMNS]
+    columns = make_column_transformer((ordinal, list(TEXT_COLUMNS)), ("passthrough", numeric))
+    if config.features > len(FEATURES):
+        raise DataError(f"features={config.features}, but BAF has only {len(FEATURES)} columns to reduce")
+    return make_pipeline(columns, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+
+
+def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
+    """Return all usable rows, indexed by their row number in the file, where they came from, and what was dropped."""
+    found = choose_source(source, "baf", lambda: find_file(OFFICIAL))
+    if isinstance(found, FoundFile):
+        frame, dropped = read_baf(found.path)
+        provenance = DataSource("baf", found.kind, found.path.name, found.sha256, found.reason)
+        return frame, provenance, {"rows with NaN": dropped}
+    provenance = standin_source("baf", found, f"{STANDIN_ROWS} rows, seed {STANDIN_SEED}", "standin_baf")
+    return _standin_rows(), provenance, {"rows with NaN": 0}
+
+
+@lru_cache(maxsize=1)
+def _standin_rows() -> pd.DataFrame:
+    return generate_baf(STANDIN_ROWS, STANDIN_SEED)
+
+
+def read_baf(path: Path) -> tuple[pd.DataFrame, int]:
+    """Read Base.csv or Base.parquet; return the rows without NaN and the number of rows that had one.
+
+    A row keeps its number in the file as its index. Anything that is not in the official format is a
+    :class:`DataError`.
+    """
+    return _read(str(path), path.stat().st_mtime_ns, path.stat().st_size)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, mtime: int, size: int) -> tuple[pd.DataFrame, int]:
+    file = Path(path)
+    frame = _parse(file)
+    _check_columns(file.name, frame)
+    frame = frame[list(COLUMNS)]
+    _check_values(file.name, frame)
+    complete = frame.notna().all(axis=1)
+    frame, dropped = frame[complete], int((~complete).sum())
+    if frame.empty:
+        raise DataError(f"{file.name} has no row without missing values")
+    return frame, dropped
+
+
+def _parse(file: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    if file.stat().st_size == 0:
+        raise DataError(f"{file.name} is empty")
+    is_csv = not _is_parquet(file)
+    if is_csv:
+        _check_last_line(file)
+    try:
+        return pd.read_csv(file, usecols=columns) if is_csv else pd.read_parquet(file, columns=columns)
+    except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are both of these
+        raise DataError(f"{file.name} cannot be read, it may be truncated or of another format: {error}") from None
+
+
+def _is_parquet(file: Path) -> bool:
+    # By content: a download in progress has no ending yet.
+    with file.open("rb") as stream:
+        return stream.read(4) == b"PAR1" or file.suffix == ".parquet"
+
+
+def _check_last_line(file: Path) -> None:
+    """Refuse a CSV that stops inside a row: pandas would pad it with NaN, and it would be dropped silently."""
+    with file.open("rb") as stream:
+        header = stream.readline()
+        stream.seek(max(0, file.stat().st_size - 8192))
+        tail = stream.read()
+    last = tail.rstrip(b"\r\n").rpartition(b"\n")[2]
+    cut = not tail.endswith(b"\n") and (last.endswith(b",") or not last)
+    if last.count(b",") < header.count(b",") or cut:
+        raise DataError(f"{file.name} is truncated: its last line has {last.count(b',') + 1} fields")
+
+
+def _check_columns(name: str, frame: pd.DataFrame) -> None:
+    if missing := [c for c in COLUMNS if c not in frame.columns]:
+        extra = [c for c in frame.columns if c not in COLUMNS]
+        renamed = did_you_mean(missing[0], extra)
+        raise DataError(f"{name} lacks {len(missing)} official column(s): {', '.join(missing)}{renamed}")
+
+
+def _check_values(name: str, frame: pd.DataFrame) -> None:
+    labels = frame[TARGET]
+    if labels.isna().any() or not labels.isin([0, 1]).all():
+        odd = labels[~labels.isin([0, 1])].iloc[0]
+        raise DataError(f"{name}: {TARGET} must be 0 or 1 in every row, got {odd!r}")
+    for column in FEATURES:
+        values = frame[column]
+        if values.isna().all():
+            raise DataError(f"{name}: column {column} has no values")
+        numeric = pd.api.types.is_numeric_dtype(values)
+        if column not in TEXT_COLUMNS and not numeric:
+            odd = values[pd.to_numeric(values, errors="coerce").isna() & values.notna()].iloc[0]
+            raise DataError(f"{name}: column {column} must be numeric, got {odd!r}")
+        if column in TEXT_COLUMNS and numeric:
+            raise DataError(f"{name}: column {column} must hold category names, got numbers")
+        if numeric and np.isinf(values.to_numpy(float)).any():
+            raise DataError(f"{name}: column {column} has infinite values")
+    if labels.nunique() < 2:
+        raise DataError(f"{name}: {TARGET} is {labels.iloc[0]} in every row, both classes are needed")
+
+
+def check_official(path: Path) -> tuple[bool, str]:
+    """Tell whether a file is the published base variant: by git blob id for parquet, by counts for CSV."""
+    if _is_parquet(path) and git_blob_id(path) == OFFICIAL_BLOB:
+        return True, f"git blob {OFFICIAL_BLOB[:12]}"
+    frame = _parse(path)
+    _check_columns(path.name, frame)
+    rows, frauds = len(frame), int(frame[TARGET].sum())
+    published = not _is_parquet(path) and (rows, frauds) == (OFFICIAL_ROWS, OFFICIAL_FRAUDS)
+    return published, f"{rows:,} rows, {frauds:,} frauds"
+
+
+OFFICIAL = OfficialFile(
+    dataset="baf",
+    names=("Base.parquet", "Base.csv"),
+    url="https://raw.githubusercontent.com/dssg/aequitas/master/datasets/BankAccountFraud/Base.parquet",
+    download_name="Base.parquet",
+    check=check_official,
+)

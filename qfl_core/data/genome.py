@@ -1,0 +1,229 @@
+"""DemoHumanOrWorm: sequences of 200 bases (human 0, worm 1), read in place from the official zip, as angles.
+
+Sequences with another length, or with a letter other than A, C, G, T (the official intervals include assembly
+gaps, which read NNN...), are dropped and counted; lower case is read as upper case.
+
+Three encodings. ``word-id`` is the paper's: all words of ``200 / features`` letters get integer ids in order of first
+appearance over the class-sorted file list. Its dictionary is built over all sequences, because ids must be known
+for the test words too; that order is what leaks the label (see :mod:`qfl_core.data.audit`). ``word-id-shuffled`` builds
+the same dictionary over a shuffled list: the control. ``kmer`` counts words of ``kmer`` letters, standardises and
+reduces them by PCA, all fitted on the training part.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.sources import FoundFile, OfficialFile, find_file
+from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.data.standin import choose_source, standin_source
+from qfl_core.data.standin_genome import generate_genome
+from qfl_core.errors import ConfigError, DataError
+from qfl_core.streams import stream
+
+LENGTH = 200
+CLASSES = ("human", "worm")
+OFFICIAL_COUNTS = {"train/human": 37_500, "train/worm": 37_500, "test/human": 12_500, "test/worm": 12_500}
+#: The stand-in is one fixed population in the official proportions; config seeds only choose samples from it.
+STANDIN_COUNTS, STANDIN_SEED = {"train": 7_500, "test": 2_500}, 2023
+
+_ENTRY = re.compile(r"(?:.*/)?(train|test)/(human|worm)/([^/]+)\.txt")
+_BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """Sequences in class-sorted file order: ``bases`` (n,) of 200 bytes, ``labels`` (n,), ``names`` (n,).
+
+    A name is ``folder/class/file``, e.g. ``train/human/17``.
+    """
+
+    bases: np.ndarray
+    labels: np.ndarray
+    names: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, rows: np.ndarray) -> Sequences:
+        """Return the chosen rows, in the order given."""
+        return Sequences(self.bases[rows], self.labels[rows], self.names[rows])
+
+
+def load_genome(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
+    """Return training and validation parts from the official train folder and the test part from its test folder."""
+    chosen, parts, provenance, notes = draw_sequences(config)
+    if order is None and config.encoding == "word-id-shuffled":
+        order = stream(config.seed, "word-order")
+    rows = np.arange(len(chosen))
+    X = encode(chosen, parts[0], config, rows if order is None else order.permutation(rows))
+    splits = [Split(X[rows], chosen.labels[rows], chosen.names[rows]) for rows in parts]
+    return Splits(*splits, provenance=provenance, notes=notes)
+
+
+def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray], DataSource, dict[str, int]]:
+    """Choose the config's sequences; return them in file order, and the rows of the three parts among them."""
+    if config.encoding.startswith("word-id") and LENGTH % config.features:
+        divisors = ", ".join(str(f) for f in range(1, 17) if LENGTH % f == 0)
+        raise ConfigError(f"features={config.features} does not divide {LENGTH} letters into words: use {divisors}")
+    everything, provenance, notes = genome_sequences(config.source)
+    in_test = np.char.startswith(everything.names, "test/")
+    parts = []
+    for folder, sizes in ((~in_test, (config.train_size, config.val_size)), (in_test, (config.test_size,))):
+        rows = np.flatnonzero(folder)
+        drawn = stratified_parts(everything.labels[rows], sizes, config.seed, "genome-parts")
+        parts += [rows[part] for part in drawn]
+    chosen = np.sort(np.concatenate(parts))
+    return everything.take(chosen), [np.searchsorted(chosen, part) for part in parts], provenance, notes
+
+
+def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, order: np.ndarray) -> np.ndarray:
+    """Return the angles (n, features) of all sequences; scaling and PCA are fitted on the rows ``train`` alone.
+
+    ``order`` (n,) is the order in which the encoder meets the sequences.
+    """
+    if config.encoding == "kmer":
+        inputs, encoder = sequences.bases, kmer_pipeline(config)
+    else:
+        inputs, encoder = word_ids(sequences.bases, LENGTH // config.features, order), angle_scaler(config)
+    met = order[np.isin(order, train)]
+    return encoder.fit(inputs[met]).transform(inputs)
+
+
+def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
+    """Counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
+    if config.features > 4**config.kmer:
+        raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
+    counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
+    return make_pipeline(counts, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+
+
+def kmer_counts(bases: np.ndarray, k: int) -> np.ndarray:
+    """Count the overlapping words of k letters: ``bases`` (n,) of 200 bytes -> (n, 4**k), words in ACGT order."""
+    letters = bases.view(np.uint8).reshape(len(bases), -1)
+    digits = np.searchsorted(np.frombuffer(b"ACGT", np.uint8), letters)
+    windows = digits.shape[1] - k + 1
+    codes = np.zeros((len(bases), windows), np.int64)
+    for offset in range(k):
+        codes = 4 * codes + digits[:, offset : offset + windows]
+    codes += 4**k * np.arange(len(bases))[:, None]
+    return np.bincount(codes.ravel(), minlength=len(bases) * 4**k).reshape(len(bases), -1).astype(float)
+
+
+def word_ids(bases: np.ndarray, word_size: int, order: np.ndarray) -> np.ndarray:
+    """Number the non-overlapping words of ``word_size`` letters by first appearance along ``order``.
+
+    ``bases`` (n,) of 200 bytes -> ids (n, 200 // word_size).
+    """
+    words = bases.view(f"S{word_size}").reshape(len(bases), -1)
+    _, first, inverse = np.unique(words[order].ravel(), return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    ids = np.empty(words.shape)
+    ids[order] = rank[inverse].reshape(words.shape)
+    return ids
+
+
+def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]]:
+    """Return all usable sequences in class-sorted file order, where they came from, and what was dropped."""
+    found = choose_source(source, "genome", lambda: find_file(OFFICIAL))
+    if isinstance(found, FoundFile):
+        sequences, notes = read_genome(found.path)
+        return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
+    size = f"{2 * sum(STANDIN_COUNTS.values())} sequences, seed {STANDIN_SEED}"
+    return _standin_sequences(), standin_source("genome", found, size, "standin_genome"), {}
+
+
+@lru_cache(maxsize=1)
+def _standin_sequences() -> Sequences:
+    per_class = sum(STANDIN_COUNTS.values())
+    bases, labels = generate_genome(per_class, STANDIN_SEED)
+    files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))
+    names = [f"{folder}/{label}/{number}" for label in CLASSES for number, folder in files]
+    return Sequences(bases, labels, np.array(names))
+
+
+def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
+    """Read the official zip in place; return its usable sequences and how many were dropped, by reason."""
+    return _read(str(path), path.stat().st_mtime_ns, path.stat().st_size)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
+    file = Path(path)
+    kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
+    with _open(file) as archive:
+        for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
+            try:
+                bases = archive.read(info).strip().upper()
+            except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
+                raise DataError(f"{file.name}: entry {info.filename} is damaged: {error}") from None
+            if len(bases) != LENGTH:
+                dropped["another length"] += 1
+            elif not _BASES.fullmatch(bases):
+                dropped["letters other than ACGT"] += 1
+            else:
+                kept.append((bases, CLASSES.index(label), f"{folder}/{label}/{name}"))
+    if len({label for _, label, _ in kept}) < 2:
+        raise DataError(f"{file.name} has no usable sequence of one class: dropped {dict(dropped)}")
+    bases, labels, names = zip(*kept, strict=True)
+    return Sequences(np.array(bases, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
+
+
+def _open(file: Path) -> zipfile.ZipFile:
+    if file.stat().st_size == 0:
+        raise DataError(f"{file.name} is empty")
+    try:
+        return zipfile.ZipFile(file)
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{file.name} is not a whole zip file, it may be truncated: {error}") from None
+
+
+def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, tuple[str, str, str]]]:
+    matches = [(info, _ENTRY.fullmatch(info.filename)) for info in archive.infolist()]
+    entries = [(info, match.groups()) for info, match in matches if match]
+    present = {f"{folder}/{label}" for _, (folder, label, _) in entries}
+    if missing := [name for name in OFFICIAL_COUNTS if name not in present]:
+        raise DataError(
+            f"{file.name} has no entries under {', '.join(missing)}: expected {{train,test}}/{{human,worm}}/*.txt"
+        )
+    return entries
+
+
+def _file_order(entry: tuple[zipfile.ZipInfo, tuple[str, str, str]]) -> tuple:
+    """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
+    folder, label, name = entry[1]
+    number = (0, int(name), "") if name.isdigit() else (1, 0, name)
+    return label, number, folder
+
+
+def check_official(path: Path) -> tuple[bool, str]:
+    """Tell whether a zip is the published one: by its counts, and by every entry's length."""
+    with _open(path) as archive:
+        entries = _entries(path, archive)
+    counts = Counter(f"{folder}/{label}" for _, (folder, label, _) in entries)
+    lengths = {info.file_size for info, _ in entries}
+    found = ", ".join(f"{name} {counts[name]:,}" for name in OFFICIAL_COUNTS)
+    return dict(counts) == OFFICIAL_COUNTS and lengths <= {LENGTH, LENGTH + 1}, found
+
+
+OFFICIAL = OfficialFile(
+    dataset="genome",
+    names=("demo_human_or_worm_v0.zip",),
+    url="https://zenodo.org/records/16605299/files/demo_human_or_worm_v0.zip?download=1",
+    download_name="demo_human_or_worm_v0.zip",
+    check=check_official,
+)

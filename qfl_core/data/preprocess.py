@@ -1,0 +1,67 @@
+"""Steps that the datasets share: stratified parts, and scaling into the angle range."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.errors import DataError
+from qfl_core.streams import stream
+
+
+class TailClipper(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Clip each feature to its training quantiles ``[tail_share, 1 - tail_share]``.
+
+    One outlier then no longer decides the scale of all other angles.
+    """
+
+    def __init__(self, tail_share: float = 0.0):
+        self.tail_share = tail_share
+
+    def fit(self, X: np.ndarray, y: None = None) -> TailClipper:
+        """Learn the quantiles of ``X`` (n, features)."""
+        X = validate_data(self, X)
+        self.low_, self.high_ = np.quantile(X, [self.tail_share, 1 - self.tail_share], axis=0)
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return ``X`` (n, features) clipped."""
+        check_is_fitted(self)
+        return np.clip(validate_data(self, X, reset=False), self.low_, self.high_)
+
+
+def angle_scaler(config: ExperimentConfig) -> Pipeline:
+    """Scale features into ``angle_range``; values beyond the training extremes are held at its ends."""
+    return make_pipeline(TailClipper(config.tail_share), MinMaxScaler(feature_range=config.angle_range, clip=True))
+
+
+def stratified_parts(y: np.ndarray, sizes: tuple[int, ...], seed: int, purpose: str) -> list[np.ndarray]:
+    """Draw disjoint parts of the given sizes from the rows of ``y`` (n,), each with the class shares of ``y``.
+
+    Returns row numbers, one array a part. Rows beyond the sizes' sum stay unused.
+    """
+    wanted = sum(sizes)
+    if wanted > len(y):
+        raise DataError(f"{wanted} rows were requested ({' + '.join(map(str, sizes))}) but only {len(y)} exist")
+    counts = np.bincount(y, minlength=2)
+    if counts.min() < len(sizes):
+        raise DataError(
+            f"class {counts.argmin()} has {counts.min()} of {len(y)} rows: each of the {len(sizes)} parts needs one"
+        )
+    rng = stream(seed, purpose)
+    rest, parts = np.arange(len(y)), []
+    for size in reversed(sizes):
+        if size == len(rest):
+            parts.append(rng.permutation(rest))
+            break
+        try:
+            rest, part = train_test_split(rest, test_size=size, stratify=y[rest], random_state=int(rng.integers(2**31)))
+        except ValueError as error:
+            raise DataError(f"cannot draw a stratified part of {size} rows from {len(rest)}: {error}") from None
+        parts.append(part)
+    return parts[::-1]

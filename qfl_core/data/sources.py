@@ -1,0 +1,169 @@
+"""Where data files come from: the user's folder, the cache, a checked download, or nowhere (the stand-in)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from qfl_core import paths
+from qfl_core.errors import DataError
+
+CONNECT_SECONDS = 5
+READ_SECONDS = 60
+RETRIES = 2
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """A published file: accepted names (best first), its address, and how to recognise it.
+
+    ``check(path)`` raises :class:`DataError` unless the file is readable and in the official format, and returns
+    ``(is_official, evidence)``: whether it is the published file itself, and what shows it.
+    """
+
+    dataset: str
+    names: tuple[str, ...]
+    url: str
+    download_name: str
+    check: Callable[[Path], tuple[bool, str]]
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A checked file: ``kind`` is ``"official"`` for the published one and ``"local"`` for another in its format."""
+
+    path: Path
+    kind: str
+    sha256: str
+    reason: str
+
+
+def find_file(official: OfficialFile) -> FoundFile | str:
+    """Look in ``QFL_DATA_DIR``, then the cache, then download; return the file or the reason there is none.
+
+    A file that exists but is damaged is an error, not a reason to look further: falling back silently would
+    replace the user's data.
+    """
+    folder = paths.data_dir()
+    if folder is not None:
+        if not folder.is_dir():
+            raise DataError(f"QFL_DATA_DIR={str(folder)!r} is not a folder: correct it or unset it")
+        if path := _first_existing(folder, official.names):
+            return _checked(str(path), path.stat().st_mtime_ns, path.stat().st_size, official, "QFL_DATA_DIR")
+    cache = paths.cache_dir()
+    if path := _first_existing(cache, official.names):
+        return _remembered(path, official)
+    where = "no file in QFL_DATA_DIR or the cache" if folder else "no file in the cache"
+    if paths.offline():
+        return f"{where}, QFL_OFFLINE is set"
+    return _download(official, cache, where)
+
+
+def _first_existing(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+@lru_cache(maxsize=16)
+def _checked(path: str, mtime: int, size: int, official: OfficialFile, where: str) -> FoundFile:
+    """Check a file once a process; the time stamp and size make a changed file a new key."""
+    file = Path(path)
+    is_official, evidence = official.check(file)
+    kind = "official" if is_official else "local"
+    return FoundFile(file, kind, file_sha256(file), f"{where}; {evidence}")
+
+
+def _remembered(path: Path, official: OfficialFile) -> FoundFile:
+    """Return a cached file: fully checked the first time, by its remembered SHA-256 afterwards."""
+    memory = path.with_name(path.name + ".json")
+    if memory.is_file():
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        actual = file_sha256(path)
+        if actual != known["sha256"]:
+            raise DataError(
+                f"{path.name} in the cache has changed since it was checked: SHA-256 is {actual}, "
+                f"was {known['sha256']}; delete it and {memory.name}, or restore it"
+            )
+        return FoundFile(path, known["kind"], actual, f"cache; {known['evidence']}")
+    found = _checked(str(path), path.stat().st_mtime_ns, path.stat().st_size, official, "cache")
+    _remember(found)
+    return found
+
+
+def _remember(found: FoundFile) -> None:
+    evidence = found.reason.partition("; ")[2]
+    text = json.dumps({"sha256": found.sha256, "kind": found.kind, "evidence": evidence}, indent=2) + "\n"
+    memory = found.path.with_name(found.path.name + ".json")
+    temporary = memory.with_name(memory.name + ".part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(memory)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a read-only cache still serves: the file is checked in full next time
+
+
+@lru_cache(maxsize=4)
+def _download(official: OfficialFile, cache: Path, where: str) -> FoundFile | str:
+    """Download into the cache, checked before it gets its name; one attempt a process, whatever the outcome."""
+    import pooch
+    import requests
+
+    _require_writable(cache)
+    fetch = pooch.HTTPDownloader(progressbar=True, timeout=(CONNECT_SECONDS, READ_SECONDS))
+
+    def fetch_and_check(url: str, output_file: str, registry: pooch.Pooch) -> None:
+        fetch(url, output_file, registry)
+        is_official, evidence = official.check(Path(output_file))
+        if not is_official:
+            raise DataError(f"the download from {url} is not the published file: {evidence}")
+
+    registry = pooch.create(
+        path=cache,
+        base_url="",
+        registry={official.download_name: None},
+        urls={official.download_name: official.url},
+        retry_if_failed=RETRIES,
+    )
+    logger = pooch.get_logger()
+    level = logger.level
+    try:
+        logger.setLevel("ERROR")
+        path = Path(registry.fetch(official.download_name, downloader=fetch_and_check))
+    except requests.exceptions.RequestException as error:
+        return f"{where}, download failed ({type(error).__name__})"
+    except DataError as error:
+        return f"{where}, download refused ({error})"
+    except OSError as error:
+        raise DataError(f"cannot store the download in {cache}: {error.strerror or error}") from None
+    finally:
+        logger.setLevel(level)
+    return _remembered(path, official)
+
+
+def _require_writable(cache: Path) -> None:
+    advice = "set QFL_CACHE_DIR to a folder you can write to, or QFL_OFFLINE=1 to use the stand-in"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot create the cache folder {cache}: {error.strerror or error}; {advice}") from None
+    if not os.access(cache, os.W_OK):
+        raise DataError(f"the cache folder {cache} is read-only; {advice}")
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def git_blob_id(path: Path) -> str:
+    """Return the id git gives the file's content: SHA-1 of ``"blob <size>\\0"`` and the bytes."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,44 @@
+"""Where things live: resolved from the package, never from the current folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from qfl_core.errors import ConfigError
+
+
+def repository_root() -> Path | None:
+    """Return the clone this package runs from, or ``None`` for an installed copy."""
+    root = Path(__file__).resolve().parent.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
+
+
+def params_dir() -> Path:
+    """Return the folder of the profiles, ``notebooks/params``."""
+    root = repository_root()
+    if root is None:
+        raise ConfigError("profiles live in notebooks/params of a clone, and this copy of qfl_core has none")
+    return root / "notebooks" / "params"
+
+
+def cache_dir() -> Path:
+    """Return the folder for downloads: ``QFL_CACHE_DIR``, else ``data/cache`` of the clone."""
+    if named := os.environ.get("QFL_CACHE_DIR"):
+        return Path(named).expanduser()
+    if root := repository_root():
+        return root / "data" / "cache"
+    import pooch
+
+    return Path(pooch.os_cache("qfl_core"))
+
+
+def data_dir() -> Path | None:
+    """Return the user's own data folder, ``QFL_DATA_DIR``, or ``None`` where it is not set."""
+    named = os.environ.get("QFL_DATA_DIR")
+    return Path(named).expanduser() if named else None
+
+
+def offline() -> bool:
+    """Tell whether ``QFL_OFFLINE`` forbids the network (anything but empty or 0 does)."""
+    return os.environ.get("QFL_OFFLINE", "") not in ("", "0")
