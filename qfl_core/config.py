@@ -143,7 +143,7 @@ class ExperimentConfig:
     learning_rate: float = _setting(0.13, _number(0, above=True), "initial SPSA learning rate eta")
     perturbation: float = _setting(0.13, _number(0, above=True), "initial SPSA perturbation delta")
     mu: float = _setting(0.01, _number(0), "proximal coefficient")
-    loss: str = _setting("cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss")
+    loss: str = _setting("cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss that local training minimises")
 
     # Execution
     engine: str = _setting("statevector", _one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")

@@ -38,7 +38,7 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The whole schedule: ``train[t][i]`` and ``val[t][i]`` are rows of client i in round t, ``test[i]`` of all rounds."""
+    """The whole schedule: rows ``train[t][i]`` and ``val[t][i]`` of client i in round t, ``test[i]`` in all rounds."""
 
     train: list[list[np.ndarray]]
     val: list[list[np.ndarray]]

@@ -1,4 +1,4 @@
-"""One style for all figures: palette fixed per method and class, a footer that tells the origin, files without dates."""
+"""One style for all figures: a palette fixed per method, a footer that tells the origin, files without dates."""
 
 from __future__ import annotations
 

@@ -1,0 +1,186 @@
+import dataclasses
+import math
+import pickle
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qfl_core.config import ExperimentConfig, load_profile
+from qfl_core.errors import ConfigError
+from qfl_core.registry import DATASETS
+
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "dataset": st.sampled_from(list(DATASETS)),
+        "clients": st.integers(1, 50),
+        "mu": st.floats(0, 10),
+        "shots": st.one_of(st.none(), st.integers(1, 8192)),
+        "angle_range": st.tuples(st.floats(-3, 0), st.floats(0.1, 7)),
+        "split": st.sampled_from(["iid", "label-skew", "dirichlet"]),
+        "seed": st.integers(0, 2**32 - 1),
+    },
+)
+
+
+@given(CHANGES)
+def test_configs_survive_json_and_yaml(changes):
+    config = ExperimentConfig(**changes)
+    for copy in (ExperimentConfig.from_json(config.to_json()), ExperimentConfig.from_yaml(config.to_yaml())):
+        assert copy == config
+        assert hash(copy) == hash(config)
+        assert copy.digest == config.digest
+
+
+@given(CHANGES, CHANGES)
+def test_equal_configs_and_only_they_have_equal_digests(one, other):
+    a, b = ExperimentConfig(**one), ExperimentConfig(**other)
+    assert (a == b) == (a.digest == b.digest)
+
+
+def test_number_types_do_not_change_identity():
+    assert ExperimentConfig(mu=0).digest == ExperimentConfig(mu=0.0).digest
+    assert ExperimentConfig(angle_range=[0, 1]) == ExperimentConfig(angle_range=(0.0, 1.0))
+
+
+def test_what_a_dataset_implies_equals_what_is_spelled_out():
+    assert ExperimentConfig(dataset="genome") == ExperimentConfig(
+        dataset="genome", encoding="word-id", features=4, angle_range=(0, 1), train_size=8000
+    )
+
+
+def test_a_config_cannot_be_changed_but_pickles():
+    config = ExperimentConfig(seed=7)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 8
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("dataset", "bfa", "baf"),
+        ("encoding", "kmer", "pca"),
+        ("method", "duqfl_prox", "duqfl-prox"),
+        ("split", "labelskew", "label-skew"),
+        ("engine", "aer", "statevector"),
+        ("clients", 0, "at least 1"),
+        ("clients", 2.0, "integer"),
+        ("clients", True, "integer"),
+        ("rounds", "10", "integer"),
+        ("shots", 0, "at least 1"),
+        ("shots", -5, "at least 1"),
+        ("mu", -1, "[0, inf)"),
+        ("mu", math.nan, "[0, inf)"),
+        ("mu", math.inf, "[0, inf)"),
+        ("mu", "1e-2", "write 0.01"),
+        ("skew_ratio", 1.1, "[0.5, 1]"),
+        ("size_variation", 1.0, "[0, 1)"),
+        ("tail_share", 0.5, "[0, 0.5)"),
+        ("dirichlet_alpha", 0, "(0, inf)"),
+        ("angle_range", (1, 1), "low < high"),
+        ("angle_range", 3.14, "two finite numbers"),
+        ("angle_range", (0, math.inf), "angle_range"),
+        ("features", 0, "1 to 16"),
+        ("seed", -1, "0 to"),
+    ],
+)
+def test_a_bad_value_is_named_with_the_choices(field, value, hint):
+    with pytest.raises(ConfigError) as error:
+        ExperimentConfig(**{field: value})
+    assert field in str(error.value)
+    assert repr(value) in str(error.value) or field == "angle_range"
+    assert hint in str(error.value)
+
+
+@pytest.mark.parametrize("build", [lambda v: ExperimentConfig(**v), ExperimentConfig.from_dict])
+def test_an_unknown_key_is_an_error_with_a_suggestion(build):
+    with pytest.raises(ConfigError, match="unknown setting 'rouns'.*did you mean 'rounds'"):
+        build({"rouns": 3})
+
+
+def test_replace_brings_the_new_dataset_s_defaults():
+    paper = ExperimentConfig(seed=3, clients=5)
+    genome = paper.replace(dataset="genome")
+    assert (genome.encoding, genome.angle_range, genome.train_size) == ("word-id", (0.0, 1.0), 8000)
+    assert (genome.seed, genome.clients) == (3, 5)
+    kmer = genome.replace(encoding="kmer", angle_range=(0, 2))
+    assert (kmer.features, kmer.angle_range, kmer.tail_share) == (2, (0.0, 2.0), 0.01)
+    with pytest.raises(ConfigError, match="unknown setting"):
+        paper.replace(sed=1)
+
+
+def test_every_field_is_documented():
+    assert all(len(doc) > 10 for doc in ExperimentConfig.describe().values())
+
+
+@pytest.mark.parametrize("text", ["[1, 2", "{a: [}", "- 1\n- 2"])
+def test_text_that_is_no_config_is_an_error(text):
+    with pytest.raises(ConfigError):
+        ExperimentConfig.from_yaml(text)
+    with pytest.raises(ConfigError):
+        ExperimentConfig.from_json(text)
+
+
+def test_yaml_cannot_construct_objects():
+    with pytest.raises(ConfigError):
+        ExperimentConfig.from_yaml("!!python/object/apply:os.getcwd []")
+
+
+def test_the_paper_profile_is_the_paper_s_table():
+    profile = load_profile("paper")
+    assert len(profile.seeds) == 10
+    for dataset in ("baf", "genome"):
+        config = profile.config(dataset)
+        assert (config.unfolds, config.learning_rate, config.perturbation) == (5, 0.13, 0.13)
+        assert (config.mu, config.shots) == (0.01, 1024)
+        assert config.clients in (5, 10)
+        assert 10 <= config.rounds <= 50
+        assert 5 <= config.spsa_iterations <= 10
+    baf = profile.config("baf")
+    assert (baf.features, baf.train_size, baf.val_size, baf.test_size) == (4, 2999, 750, 1250)
+    genome = profile.config("genome")
+    assert genome.train_size + genome.val_size == 10_000
+    assert genome.test_size == 2_000
+
+
+def test_the_smoke_profile_is_the_paper_s_experiment_made_small():
+    smoke, paper = load_profile("smoke"), load_profile("paper")
+    for dataset in smoke.datasets:
+        small, full = smoke.config(dataset), paper.config(dataset)
+        assert small.rounds < full.rounds
+        assert (small.split, small.encoding, small.features) == (full.split, full.encoding, full.features)
+
+
+def test_overrides_win_over_a_profile():
+    assert load_profile("smoke").config("genome", encoding="kmer", seed=5).encoding == "kmer"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda p: p["experiment"]["common"].update(rouns=1), "did you mean 'rounds'"),
+        (lambda p: p["experiment"].update(bfa={}), "unknown section 'bfa'"),
+        (lambda p: p.pop("seeds"), "exactly the keys"),
+        (lambda p: p.update(seeds=[-1]), "seeds=-1"),
+        (lambda p: p["experiment"]["baf"].update(mu="1e-2"), "mu='1e-2'"),
+    ],
+)
+def test_a_bad_profile_is_refused_before_any_work(tmp_path, change, message):
+    profile = {
+        "profile": "mine",
+        "seeds": [0],
+        "datasets": ["baf"],
+        "experiment": {"common": {"rounds": 2}, "baf": {}},
+    }
+    change(profile)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(profile))
+    with pytest.raises(ConfigError, match=message):
+        load_profile("mine", tmp_path)
+
+
+def test_an_unknown_profile_names_the_known_ones():
+    with pytest.raises(ConfigError, match="'smok'.*did you mean 'smoke'.*paper, smoke"):
+        load_profile("smok")

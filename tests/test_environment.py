@@ -1,0 +1,96 @@
+"""Lock, pyproject.toml and environment.yml describe one environment."""
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = (ROOT / "requirements.lock").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: ; (.+?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M)
+
+
+def lock_entries():
+    return [(canonicalize_name(m[1]), m[2], m[3], m[4]) for m in ENTRY.finditer(LOCK)]
+
+
+def direct_requirements():
+    extras = PROJECT["optional-dependencies"].values()
+    return [Requirement(r) for r in (*PROJECT["dependencies"], *(r for extra in extras for r in extra))]
+
+
+def test_every_pin_of_the_lock_has_hashes():
+    pins = re.findall(r"^[A-Za-z0-9._-]+==", LOCK, re.M)
+    assert len(pins) > 100
+    assert len(lock_entries()) == len(pins)
+
+
+def test_the_lock_names_no_index_and_no_machine():
+    assert not re.search(r"https?://|file:|--index|--find-links", LOCK)
+
+
+def test_torch_is_not_pulled_in():
+    assert not {"torch", "tensorflow", "jax"} & {name for name, *_ in lock_entries()}
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize(("platform", "system"), [("linux", "Linux"), ("darwin", "Darwin"), ("win32", "Windows")])
+def test_the_lock_satisfies_every_direct_requirement_everywhere(python, platform, system):
+    environment = {
+        "python_version": python,
+        "python_full_version": python + ".5",
+        "sys_platform": platform,
+        "platform_system": system,
+        "os_name": "nt" if platform == "win32" else "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }
+    pins = {}
+    for name, version, marker, _ in lock_entries():
+        if marker is None or Marker(marker).evaluate(environment):
+            assert name not in pins, f"{name} is pinned twice for Python {python} on {platform}"
+            pins[name] = version
+    for requirement in direct_requirements():
+        version = pins.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not locked for Python {python} on {platform}"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement} but locked {version}"
+
+
+def test_the_environment_under_test_is_the_locked_one():
+    installed = {canonicalize_name(d.name): d.version for d in importlib.metadata.distributions()}
+    pins = {}
+    for name, version, marker, _ in lock_entries():
+        if marker is None or Marker(marker).evaluate():
+            pins[name] = version
+    assert {n: installed.get(n) for n in pins} == pins
+
+
+def test_conda_users_get_the_lock():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, *tools, pip = environment["dependencies"]
+    assert pip == {"pip": ["-r requirements.lock"]}
+    assert set(tools) == {"pip", "make"}
+    assert python.startswith("python" + PROJECT["requires-python"])
+    named = (ROOT / "environment.yml").read_text()
+    card = "qiskit qiskit-machine-learning qiskit-aer qiskit-ibm-runtime numpy pandas scikit-learn seaborn papermill jupytext nbval"
+    direct = {r.name for r in direct_requirements()}
+    for package in card.split():
+        assert package in direct
+        assert package in named
+
+
+def test_the_heavy_parts_are_extras():
+    core = {Requirement(r).name for r in PROJECT["dependencies"]}
+    extras = {name: {Requirement(r).name for r in rs} for name, rs in PROJECT["optional-dependencies"].items()}
+    assert "papermill" in extras["notebooks"]
+    assert "flwr" in extras["federation"]
+    assert "pytest" in extras["dev"]
+    assert not core & set().union(*extras.values())

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+
+from qfl_core.streams import stream
+
+
+def test_a_stream_is_its_name():
+    assert stream(3, "spsa", 1, 2).integers(1 << 40) == stream(3, "spsa", 1, 2).integers(1 << 40)
+
+
+def test_every_part_of_the_name_matters():
+    names = [(3, "spsa", 1, 2), (4, "spsa", 1, 2), (3, "shots", 1, 2), (3, "spsa", 2, 1), (3, "spsa", 1), (3, "spsa")]
+    draws = {stream(*name).integers(1 << 62) for name in names}
+    assert len(draws) == len(names)
+
+
+def test_streams_are_the_same_on_every_machine():
+    assert stream(0, "golden", 1).integers(0, 1000, 5).tolist() == [467, 517, 143, 162, 958]
+
+
+def test_a_negative_index_is_refused():
+    with pytest.raises(ValueError, match="seed=-1"):
+        stream(-1, "x")
+    with pytest.raises(ValueError, match="indices"):
+        stream(0, "x", -2)
+
+
+def test_streams_look_independent():
+    draws = np.array([stream(0, "client", i).standard_normal(2000) for i in range(20)])
+    off_diagonal = np.corrcoef(draws)[~np.eye(20, dtype=bool)]
+    assert np.abs(off_diagonal).max() < 0.1
