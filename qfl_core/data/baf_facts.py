@@ -1,7 +1,8 @@
 """Published facts about the Bank Account Fraud (BAF) base variant: column layout, shares, rates and figures.
 
-Everything here is an aggregate that can be read in the data set's own documentation or counted once; no row of
-the data set is stored. The stand-in generator is built from these numbers and the fidelity table compares with them.
+Everything here is an aggregate that can be read in the data set's own documentation or counted once; no row
+of the data set is stored. The stand-in generator is built from these numbers and the fidelity table compares
+with them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Offline stand-in for BAF's base variant: a class-conditional Gaussian copula with camouflaged frauds.
 
-A row is a vector z of correlated standard normals, one a column. Each column's value is a monotone map of its z
-(see :mod:`qfl_core.data.standin_marginals`), so rank correlations come from the correlation of z and marginals from
-the maps. Month is one of the columns, which gives the drift of the velocities and of the fraud rate.
+A row is a vector z of correlated standard normals, one a column. Each column's value is a monotone map of its
+z, so rank correlations come from the correlation of z and marginals from the maps
+(:mod:`~qfl_core.data.standin_discrete`, :mod:`~qfl_core.data.standin_curves`). Month is one of the columns,
+which gives the drift of the velocities and of the fraud rate.
 
-A fraud blends in: with probability HIDDEN it looks legitimate in every column, otherwise each of its columns does
-so with probability VEILED. The remaining cells take the marginal that restores the published fraud marginal. The
-published marginals are thus kept while the classes become as hard to tell apart as the real ones. The two constants
-were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else.
+Two constants shape the frauds beyond their marginals. A fraud blends in: each of its cells looks legitimate
+with probability VEILED, and the other cells take the marginal that restores the published fraud marginal. A
+fraud's profile is made up: its columns hang together less, their latent correlations shrunk by the factor 1 -
+LOOSENED. Both were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else:
+VEILED parts the forest from the linear model, LOOSENED raises all three.
 """
 
 from __future__ import annotations
@@ -18,22 +20,15 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.data.baf_facts import COLUMNS, FLOAT_COLUMNS, PRIOR, TEXT_COLUMNS, table
-from qfl_core.data.standin_marginals import (
-    DECIMALS,
-    DISCRETE_COLUMNS,
-    GRID,
-    NUMERIC_COLUMNS,
-    PLAIN_COLUMNS,
-    balcon_tables,
-    curves,
-    discrete,
-    overt_curve,
-)
+from qfl_core.data.standin_curves import DECIMALS, GRID, balcon_tables, curves, overt_curve
+from qfl_core.data.standin_discrete import DISCRETE_COLUMNS, discrete
 from qfl_core.streams import stream
 
-HIDDEN = 0.30
-VEILED = 0.0
+VEILED = 0.15
+LOOSENED = 0.7
 BLOCK = 100_000
+# Frauds differ in these only through the months they fall in, so there is nothing to camouflage.
+PLAIN_COLUMNS = ("month", "velocity_4w")
 LATENT = ("month", *(c for c in COLUMNS if c not in ("fraud_bool", "device_fraud_count", "month")))
 
 
@@ -43,8 +38,9 @@ def generate_baf(rows: int, seed: int) -> pd.DataFrame:
     Parameters
     ----------
     rows : number of rows, at least 1. Exactly ``round(rows * 0.011029)`` of them are frauds, at random places.
-    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of 100,000, each
-        with its own stream, and the labels in a stream of their own: two row counts share latents, not labels.
+    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of
+        100,000, each with its own stream, and the labels in a stream of their own: two row counts share
+        latents, not labels.
 
     Returns
     -------
@@ -71,20 +67,18 @@ def generate_baf(rows: int, seed: int) -> pd.DataFrame:
 def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.Generator) -> None:
     """Write rows start..stop of every latent column into ``codes`` (text columns as category positions)."""
     z = np.ascontiguousarray(rng.standard_normal((stop - start, len(LATENT))).T)
-    _correlate(z)
     frauds = np.flatnonzero(fraud[start:stop])
-    # One uniform decides whether a fraud is hidden, one a column whether that cell is veiled or exempt.
-    hidden = rng.random(frauds.size) < HIDDEN
+    fabricated = z[:, frauds]
+    _correlate(z, cholesky_factor(0.0))
+    _correlate(fabricated, cholesky_factor(LOOSENED))
+    z[:, frauds] = fabricated
     draws = rng.random((frauds.size, len(LATENT))).T
-    q = HIDDEN + (1.0 - HIDDEN) * VEILED
     for j, column in enumerate(LATENT):
         if column == "intended_balcon_amount":
             continue
-        maps = _maps(column, q)
+        maps = _maps(column, VEILED)
         values = maps.legit(z[j])
-        # A column whose bound lowers q to q_j keeps the same frauds camouflaged, thinned by q_j / q.
-        veiled = draws[j] < np.where(hidden, 1.0, VEILED) * (maps.q / q if q > 0.0 else 0.0)
-        overt = frauds[~veiled]
+        overt = frauds[draws[j] >= maps.q]
         values[overt] = maps.overt(z[j, overt])
         codes[column][start:stop] = values
     # Amounts exist for payment type AA (position 0) and nowhere else.
@@ -92,9 +86,8 @@ def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.
     codes["intended_balcon_amount"][start:stop] = amount
 
 
-def _correlate(z: np.ndarray) -> None:
+def _correlate(z: np.ndarray, L: np.ndarray) -> None:
     """Replace independent normals z (C, n) by L z in place; L is lower triangular, so go from the last row up."""
-    L = cholesky_factor()
     for i in range(len(z) - 1, -1, -1):
         z[i] *= L[i, i]
         for j in range(i):
@@ -146,15 +139,19 @@ def _balcon(z: np.ndarray, recorded: np.ndarray) -> np.ndarray:
 
 
 @cache
-def cholesky_factor() -> np.ndarray:
-    """Return the Cholesky factor (C, C) of the latent correlation, in the order of ``LATENT``.
+def cholesky_factor(loosened: float) -> np.ndarray:
+    """Return the Cholesky factor (C, C) of (1 - loosened) R + loosened B, in the order of ``LATENT``.
 
-    Ties weaken a rank correlation: for small r, Spearman = c_i c_j r with c the correlation of a column's mid-ranks
-    with its z (c^2 = 3 / pi without ties). So rho c-corrected to a tie-free value gives r = 2 sin(pi rho / 6).
+    R is the latent correlation of all rows; B keeps R among month and velocities (drift) and is I elsewhere.
+
+    Ties weaken a rank correlation: for small r, Spearman = c_i c_j r with c the correlation of a column's
+    mid-ranks with its z (c^2 = 3 / pi without ties). So rho c-corrected to a tie-free value gives r = 2
+    sin(pi rho / 6).
     """
     rho = table("baf_spearman").loc[list(LATENT), list(LATENT)].to_numpy(copy=True)
     balcon, payment = LATENT.index("intended_balcon_amount"), LATENT.index("payment_type")
-    # The amount follows the payment type by construction; what remains of its correlations is the partial part.
+    # The amount follows the payment type by construction; what remains of its correlations is the partial
+    # part.
     rho[balcon] -= rho[balcon, payment] * rho[payment]
     rho[:, balcon] = rho[balcon]
     c = np.array([_rank_score(column)[0] for column in LATENT])
@@ -166,12 +163,15 @@ def cholesky_factor() -> np.ndarray:
     k = 1.0 / _rank_score("month")[1]
     r = r + (k - 1.0) * r[:, :1] * r[:1]
     r /= np.sqrt(np.diag(r))[:, None] * np.sqrt(np.diag(r))
-    # Nearest correlation matrix in one step: raise the eigenvalues, rescale the diagonal. Six decimals leave no
-    # trace of the linear-algebra library.
+    # Nearest correlation matrix in one step: raise the eigenvalues, rescale the diagonal. Six decimals leave
+    # no trace of the linear-algebra library.
     values, vectors = np.linalg.eigh(r)
     r = (vectors * np.maximum(values, 0.02)) @ vectors.T
     scale = np.sqrt(np.diag(r))
     r = np.round(r / (scale[:, None] * scale), 6)
+    drifting = np.array([column == "month" or column.startswith("velocity") for column in LATENT])
+    kept = np.eye(len(r), dtype=bool) | (drifting[:, None] & drifting)
+    r = np.where(kept, r, (1.0 - loosened) * r)
     L = np.zeros_like(r)
     for i in range(len(r)):
         for j in range(i + 1):

@@ -1,12 +1,8 @@
-"""Marginals of the BAF stand-in: for each column and class a monotone map from a standard normal z to a value.
+"""Numeric columns of the BAF stand-in: for each class a monotone curve from a standard normal z to a value.
 
-A discrete column is a set of thresholds in z. A numeric column is a quantile curve on a fixed grid of z, through
-the published quantiles, straight in (z, x) or in (z, x^power) between them; its missing code is the part below a
-threshold. Working in z keeps the generator free of per-row normal integrals.
-
-The published fraud marginal f of a column is a mixture over frauds that blend in (legitimate marginal l, share q)
-and frauds that stand out (marginal s): f = q l + (1 - q) s. Hence s = (f - q l) / (1 - q), which is a distribution
-only while q <= min f / l; a discrete column lowers its q to that bound, so its published shares stay exact.
+The curve passes through the published quantiles and is straight between them in (z, x), or in (z, x^power)
+for a skewed column; the missing code is the part of z below a threshold. Working in z keeps the generator
+free of per-row normal integrals.
 """
 
 from __future__ import annotations
@@ -20,24 +16,17 @@ from scipy.special import ndtr, ndtri
 
 from qfl_core.data.baf_facts import (
     BALCON_MEAN_AA,
-    BINARY_COLUMNS,
     CLASS_MEANS,
     CREDIT_RISK_SD,
     FLOAT_COLUMNS,
+    FRAUDS,
     MISSING,
-    PRIOR,
-    rates,
     table,
 )
+from qfl_core.data.standin_discrete import discrete
 
 GRID = np.linspace(-4.0, 4.0, 513)
 QUANTILES = {"q01": 0.01, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "q99": 0.99}
-# Shares of the credit-limit neighbours (190, 210, ...) are not published. 510 must push the share up to 500 below
-# three quarters (the published third quartile of legitimate rows is 510); the others take a thousandth.
-LIMIT_NEIGHBOURS = {190: 200, 210: 200, 490: 500, 510: 500, 990: 1000, 1900: 2000, 2100: 2000}
-LIMIT_NEIGHBOUR_SHARE = 0.001
-LIMIT_510_SHARE = 0.02
-
 SKEWED_COLUMNS = (
     "prev_address_months_count", "current_address_months_count", "days_since_request", "zip_count_4w",
     "bank_branch_count_8w", "session_length_in_minutes",
@@ -54,39 +43,8 @@ NUMERIC_COLUMNS = (
     "bank_branch_count_8w", "date_of_birth_distinct_emails_4w", "credit_risk_score", "bank_months_count",
     "session_length_in_minutes",
 )  # fmt: skip
-DISCRETE_COLUMNS = (
-    "income", "customer_age", "payment_type", "employment_status", "housing_status", "source", "device_os",
-    "month", "device_distinct_emails_8w", "proposed_credit_limit", *BINARY_COLUMNS,
-)  # fmt: skip
-# Frauds differ in these only through the months they fall in, so there is nothing to camouflage.
-PLAIN_COLUMNS = ("month", "velocity_4w")
 # Decimals kept: far coarser than the rounding of any libm, so equal seeds give equal bytes everywhere.
-DECIMALS = {column: 6 for column in FLOAT_COLUMNS} | {"days_since_request": 9}
-
-
-@dataclass(frozen=True)
-class Discrete:
-    """Ordered values and, per class, the thresholds in z between them.
-
-    Attributes
-    ----------
-    values : (V,) codes in increasing (text: alphabetical) order.
-    shares : (2, V) published probabilities of the legitimate and the fraud class.
-    """
-
-    values: np.ndarray
-    shares: np.ndarray
-
-    def thresholds(self, q: float = 0.0) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return thresholds (V - 1,) of legitimate rows and of frauds that stand out, and the q in force."""
-        legit, fraud = self.shares
-        q = min(q, float(np.min(fraud / legit)))
-        overt = (fraud - q * legit) / (1.0 - q)
-        return _cut(legit), _cut(overt), q
-
-    def map(self, z: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-        """Return the position in ``values`` of each latent z."""
-        return np.searchsorted(thresholds, z, side="right")
+DECIMALS = dict.fromkeys(FLOAT_COLUMNS, 6) | {"days_since_request": 9}
 
 
 @dataclass(frozen=True)
@@ -110,7 +68,8 @@ class Curve:
 
     def tabulate(self) -> tuple[float, np.ndarray]:
         """Return the missing threshold in z and the value (513,) at each z of ``GRID``, missing code ignored."""
-        # With missing share m the recorded values occupy u in (m, 1): position (u - m) / (1 - m) on the curve.
+        # With missing share m the recorded values occupy u in (m, 1): position (u - m) / (1 - m) on the
+        # curve.
         u = np.clip((ndtr(GRID) - self.missing) / (1.0 - self.missing), 0.0, 1.0)
         z = np.clip(ndtri(u), GRID[0], GRID[-1])
         cut = -np.inf if self.missing == 0.0 else float(np.round(ndtri(self.missing), 12))
@@ -122,7 +81,7 @@ def overt_curve(legit: Curve, fraud: Curve, q: float) -> Curve:
     missing = float(np.clip((fraud.missing - q * legit.missing) / (1.0 - q), 0.0, 1.0))
     x = np.unique(np.concatenate([legit.x, fraud.x]))
     mass = (1.0 - fraud.missing) * fraud.cdf(x) - q * (1.0 - legit.missing) * legit.cdf(x)
-    # Where f < q l the difference falls; the running mean of its upper and lower envelopes is the nearest increasing curve.
+    # Where f < q l the difference falls; midway between its upper and lower envelopes it rises again.
     mass = 0.5 * (np.maximum.accumulate(mass) + np.minimum.accumulate(mass[::-1])[::-1])
     u = (mass - mass[0]) / (mass[-1] - mass[0])
     u += np.linspace(0.0, 1e-9, u.size)  # strictly increasing, so that it can be inverted
@@ -142,29 +101,6 @@ def curve_mean(curve: Curve) -> float:
     """Return the mean of the recorded values."""
     weights = np.diff(ndtr(GRID))
     return float(np.sum(weights * 0.5 * (curve.x[1:] + curve.x[:-1])) / np.sum(weights))
-
-
-@cache
-def discrete(column: str) -> Discrete:
-    """Return the class-conditional shares of a discrete column from its published shares and fraud rates."""
-    facts = rates(column)
-    share, rate = facts["share"].to_numpy(float), facts["fraud_rate"].to_numpy(float)
-    if column in BINARY_COLUMNS:
-        # prior = rate_0 (1 - s) + rate_1 s gives the share s of ones.
-        ones = (PRIOR - rate[0]) / (rate[1] - rate[0])
-        share = np.array([1.0 - ones, ones])
-    elif column == "device_distinct_emails_8w":
-        share = _email_shares(share, rate)
-    elif column == "proposed_credit_limit":
-        facts, share, rate = _limit_shares(facts)
-    values = np.array(facts.index if column in ("income",) else facts.index)
-    if column == "income":
-        values = np.round(values.astype(float), 1)
-    elif not facts.index.str.fullmatch(r"[A-Z]+|[a-z]+\d*").all():
-        values = values.astype(np.int64)
-    order = np.argsort(values)
-    shares = np.stack([share * (1.0 - rate), share * rate])[:, order]
-    return Discrete(values[order], shares / shares.sum(axis=1, keepdims=True))
 
 
 @cache
@@ -243,10 +179,9 @@ def _fraud_missing(column: str) -> float:
     late = float(table("baf_fraud_marginals_month7").loc[column, "frac_-1"])
     if column != "bank_months_count":
         return late if column in MISSING else 0.0
-    # 6,871 of the 11,029 frauds have nothing missing; nearly all others lack the bank months.
-    complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / (PRIOR * 1e6)
-    return 1.0 - complete / (1.0 - float(table("baf_fraud_marginals_month7").loc[
-        "current_address_months_count", "frac_-1"]))
+    # 6,871 of the 11,029 frauds have nothing missing; the others lack the bank months or the current address.
+    complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / FRAUDS
+    return 1.0 - complete / (1.0 - _fraud_missing("current_address_months_count"))
 
 
 def _match_means(column: str, legit: Curve, fraud: Curve) -> tuple[Curve, Curve]:
@@ -274,44 +209,6 @@ def _match_means(column: str, legit: Curve, fraud: Curve) -> tuple[Curve, Curve]
             x = curve.x * (target / mean)
         moved.append(Curve(curve.missing, x, curve.integer))
     return moved[0], moved[1]
-
-
-def _email_shares(share: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """Return the shares of -1, 0, 1, 2 e-mails: total, overall fraud rate and legitimate mean are published."""
-    mean = float(table("baf_legit_marginals").loc["device_distinct_emails_8w", "mean"])
-    codes = np.array([0.0, 1.0, 2.0])
-    equations = np.stack([np.ones(3), rate[1:], codes * (1.0 - rate[1:])])
-    known = np.array([1.0, rate[0], -(1.0 - rate[0])]) * share[0]
-    rest = np.linalg.solve(equations, np.array([1.0, PRIOR, (1.0 - PRIOR) * mean]) - known)
-    return np.round(np.array([share[0], *rest]), 9)
-
-
-def _limit_shares(facts: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Return values, shares and rates of the credit-limit grid.
-
-    Five shares (200, 500, 1000, 1500, 2000) solve five published equations: total, overall fraud rate, mean and
-    second moment of legitimate rows, mean of frauds.
-    """
-    main = np.array([200.0, 500.0, 1000.0, 1500.0, 2000.0])
-    rate = facts.loc[main.astype(int).astype(str), "fraud_rate"].to_numpy(float)
-    legit = table("baf_legit_marginals").loc["proposed_credit_limit"]
-    fraud = table("baf_fraud_marginals_all_months").loc["proposed_credit_limit"]
-    equations = np.stack([np.ones(5), rate, main * (1.0 - rate), main**2 * (1.0 - rate), main * rate])
-    moments = np.array([1.0, PRIOR, (1 - PRIOR) * legit["mean"],
-                        (1 - PRIOR) * (legit["mean"] ** 2 + legit["std"] ** 2), PRIOR * fraud["mean"]])
-    share = dict(zip(main.astype(int), np.round(np.linalg.solve(equations, moments), 9), strict=True))
-    published = dict(zip(facts.index.astype(int), facts["fraud_rate"], strict=True))
-    for value, parent in LIMIT_NEIGHBOURS.items():
-        part = LIMIT_510_SHARE if value == 510 else LIMIT_NEIGHBOUR_SHARE * share[parent]
-        share[value], share[parent] = part, share[parent] - part
-        published.setdefault(value, published[parent])
-    values = sorted(share)
-    index = pd.DataFrame(index=pd.Index([str(v) for v in values]))
-    return index, np.array([share[v] for v in values]), np.array([published[v] for v in values])
-
-
-def _cut(shares: np.ndarray) -> np.ndarray:
-    return np.round(ndtri(np.clip(np.cumsum(shares)[:-1], 0.0, 1.0)), 12)
 
 
 def _increasing(x: np.ndarray) -> np.ndarray:
