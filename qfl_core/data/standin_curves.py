@@ -1,0 +1,216 @@
+"""Numeric columns of the BAF stand-in: for each class a monotone curve from a standard normal z to a value.
+
+The curve passes through the published quantiles and is straight between them in (z, x), or in (z, x^power)
+for a skewed column; the missing code is the part of z below a threshold. Working in z keeps the generator
+free of per-row normal integrals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri
+
+from qfl_core.data.baf_facts import (
+    BALCON_MEAN_AA,
+    CLASS_MEANS,
+    CREDIT_RISK_SD,
+    FLOAT_COLUMNS,
+    FRAUDS,
+    MISSING,
+    table,
+)
+from qfl_core.data.standin_discrete import discrete
+
+GRID = np.linspace(-4.0, 4.0, 513)
+QUANTILES = {"q01": 0.01, "q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95, "q99": 0.99}
+SKEWED_COLUMNS = (
+    "prev_address_months_count", "current_address_months_count", "days_since_request", "zip_count_4w",
+    "bank_branch_count_8w", "session_length_in_minutes",
+)  # fmt: skip
+UNPUBLISHED_MINIMUM = {
+    "prev_address_months_count": 5.0,
+    "current_address_months_count": 0.0,
+    "bank_months_count": 1.0,
+    "session_length_in_minutes": 0.1,
+}
+NUMERIC_COLUMNS = (
+    "name_email_similarity", "prev_address_months_count", "current_address_months_count",
+    "days_since_request", "zip_count_4w", "velocity_6h", "velocity_24h", "velocity_4w",
+    "bank_branch_count_8w", "date_of_birth_distinct_emails_4w", "credit_risk_score", "bank_months_count",
+    "session_length_in_minutes",
+)  # fmt: skip
+# Decimals kept: far coarser than the rounding of any libm, so equal seeds give equal bytes everywhere.
+DECIMALS = dict.fromkeys(FLOAT_COLUMNS, 6) | {"days_since_request": 9}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A numeric marginal: missing share and the quantile curve of the recorded values on ``GRID``.
+
+    Attributes
+    ----------
+    missing : probability of the code -1.
+    x : (513,) strictly increasing recorded values at the latents of ``GRID``.
+    integer : whether values are whole numbers.
+    """
+
+    missing: float
+    x: np.ndarray
+    integer: bool
+
+    def cdf(self, x: np.ndarray) -> np.ndarray:
+        """Return P(recorded value <= x) for each x."""
+        return ndtr(np.interp(x, self.x, GRID))
+
+    def tabulate(self) -> tuple[float, np.ndarray]:
+        """Return the missing threshold in z and the value (513,) at each z of ``GRID``, missing code ignored."""
+        # With missing share m the recorded values occupy u in (m, 1): position (u - m) / (1 - m) on the
+        # curve.
+        u = np.clip((ndtr(GRID) - self.missing) / (1.0 - self.missing), 0.0, 1.0)
+        z = np.clip(ndtri(u), GRID[0], GRID[-1])
+        cut = -np.inf if self.missing == 0.0 else float(np.round(ndtri(self.missing), 12))
+        return cut, np.round(np.interp(z, GRID, self.x), 9)
+
+
+def overt_curve(legit: Curve, fraud: Curve, q: float) -> Curve:
+    """Return the marginal s = (f - q l) / (1 - q) of frauds that stand out, clipped to a distribution."""
+    missing = float(np.clip((fraud.missing - q * legit.missing) / (1.0 - q), 0.0, 1.0))
+    x = np.unique(np.concatenate([legit.x, fraud.x]))
+    mass = (1.0 - fraud.missing) * fraud.cdf(x) - q * (1.0 - legit.missing) * legit.cdf(x)
+    # Where f < q l the difference falls; midway between its upper and lower envelopes it rises again.
+    mass = 0.5 * (np.maximum.accumulate(mass) + np.minimum.accumulate(mass[::-1])[::-1])
+    u = (mass - mass[0]) / (mass[-1] - mass[0])
+    u += np.linspace(0.0, 1e-9, u.size)  # strictly increasing, so that it can be inverted
+    z = np.clip(ndtri(np.clip(u / u[-1], 1e-6, 1.0 - 1e-6)), GRID[0], GRID[-1])
+    return Curve(missing, _increasing(np.interp(GRID, z, x)), legit.integer)
+
+
+def mix(first: Curve, second: Curve, weight: float) -> Curve:
+    """Return the marginal of a population with ``weight`` of ``second`` and the rest of ``first``."""
+    x = np.unique(np.concatenate([first.x, second.x]))
+    u = (1.0 - weight) * first.cdf(x) + weight * second.cdf(x)
+    z = np.clip(ndtri(np.clip(u, 1e-6, 1.0 - 1e-6)), GRID[0], GRID[-1])
+    return Curve(first.missing, _increasing(np.interp(GRID, z, x)), first.integer)
+
+
+def curve_mean(curve: Curve) -> float:
+    """Return the mean of the recorded values."""
+    weights = np.diff(ndtr(GRID))
+    return float(np.sum(weights * 0.5 * (curve.x[1:] + curve.x[:-1])) / np.sum(weights))
+
+
+@cache
+def curves(column: str) -> tuple[Curve, Curve]:
+    """Return the (legitimate, fraud) marginals of a numeric column over all eight months."""
+    early, late = table("baf_legit_marginals"), table("baf_fraud_marginals_month7")
+    fraud_table = table("baf_fraud_marginals_all_months")
+    fraud_table = fraud_table if column in fraud_table.index else late
+    missing = MISSING.get(column, 0.0)
+    legit = _curve(column, early, missing)
+    # The month-7 table's velocities and zip counts differ by drift alone: they stand for months 6 and 7.
+    months = discrete("month").shares[:, 6:].sum(axis=1)
+    if column.startswith(("velocity", "zip")):
+        whole = [mix(legit, _curve(column, late, 0.0), weight) for weight in months]
+        fraud = _curve(column, fraud_table, 0.0) if column in ("velocity_24h", "zip_count_4w") else whole[1]
+        legit = whole[0]
+    elif column == "prev_address_months_count":
+        # Recorded values alike in both classes; the published class means then fix the missing shares,
+        # mean = (1 - m) recorded - m.
+        fraud = legit
+    else:
+        fraud = _curve(column, fraud_table, _fraud_missing(column))
+    return _match_means(column, legit, fraud)
+
+
+@cache
+def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Return intended_balcon_amount on ``GRID``: (513,) negative codes, and (513,) amounts of payment type AA."""
+    row = table("baf_legit_marginals").loc["intended_balcon_amount"]
+    missing = MISSING["intended_balcon_amount"]
+    below = [name for name, p in QUANTILES.items() if p < missing]
+    p = np.array([1e-4, *(QUANTILES[name] / missing for name in below), 1.0 - 1e-4])
+    codes = np.interp(GRID, ndtri(p), [row["min"], *row[below], -1e-3])
+    above = [name for name, p in QUANTILES.items() if p > missing]
+    p = np.array([1e-4, *((QUANTILES[name] - missing) / (1.0 - missing) for name in above), 1.0 - 1e-4])
+    knots = np.log([row["q75"] / 2.0, *row[above], row["max"]])
+    amounts = np.exp(np.interp(GRID, ndtri(p), knots))
+    # The least amount is not published; a common factor sets the published mean of payment type AA.
+    weights = np.diff(ndtr(GRID))
+    mean = np.sum(weights * 0.5 * (amounts[1:] + amounts[:-1])) / np.sum(weights)
+    return np.round(codes, 9), np.round(np.minimum(amounts * BALCON_MEAN_AA / mean, row["max"]), 9)
+
+
+def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
+    row = facts.loc[column]
+    integer = column not in FLOAT_COLUMNS
+    coded = float(row["frac_-1"]) if column in MISSING else 0.0
+    names = [name for name, p in QUANTILES.items() if p > coded + 0.002]
+    p = np.array([(QUANTILES[name] - coded) / (1.0 - coded) for name in names])
+    # Where the least value is the missing code, the least recorded one is not published.
+    low = row["min"] if row["min"] > -1.0 or column not in MISSING else UNPUBLISHED_MINIMUM[column]
+    x = np.array([low, *row[names], row["max"]], dtype=float)
+    if integer:
+        # A whole number k stands for the interval (k - 1/2, k + 1/2); repeated quantiles spread inside it.
+        x = x + np.linspace(-0.4, 0.4, x.size) * (np.diff(x, prepend=x[0] - 1.0) < 0.5)
+    extreme = 1.0 / (float(row["n"]) * (1.0 - coded))
+    z = ndtri(np.array([extreme, *p, 1.0 - extreme]))
+    keep = np.concatenate([[True], np.diff(z) > 0.0])
+    z, x = z[keep], x[keep]
+    if column not in SKEWED_COLUMNS:
+        return Curve(missing, _increasing(np.interp(GRID, z, x)), integer)
+    # Between the quantiles x^power is straight in z; the mean grows with the power, so bisection finds the
+    # power that gives the published mean.
+    target = (float(row["mean"]) + coded) / (1.0 - coded)
+    shift = 1.0 if integer else 0.0
+    low_power, high_power = 0.02, 4.0
+    for _ in range(30):
+        power = 0.5 * (low_power + high_power)
+        curve = Curve(missing, np.interp(GRID, z, (x + shift) ** power) ** (1.0 / power) - shift, integer)
+        low_power, high_power = (power, high_power) if curve_mean(curve) < target else (low_power, power)
+    return Curve(missing, _increasing(curve.x), integer)
+
+
+def _fraud_missing(column: str) -> float:
+    """Return the missing share among frauds."""
+    late = float(table("baf_fraud_marginals_month7").loc[column, "frac_-1"])
+    if column != "bank_months_count":
+        return late if column in MISSING else 0.0
+    # 6,871 of the 11,029 frauds have nothing missing; the others lack the bank months or the current address.
+    complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / FRAUDS
+    return 1.0 - complete / (1.0 - _fraud_missing("current_address_months_count"))
+
+
+def _match_means(column: str, legit: Curve, fraud: Curve) -> tuple[Curve, Curve]:
+    """Return the two curves moved to the published class means over all months."""
+    if column not in CLASS_MEANS:
+        return legit, fraud
+    means = CLASS_MEANS[column]
+    if column == "prev_address_months_count":
+        recorded = curve_mean(legit)
+        # The published missing share fixes the scale for legitimate rows, the fraud mean their missing share.
+        scale = (means[0] + legit.missing) / (1.0 - legit.missing) / recorded
+        recorded *= scale
+        missing = (recorded - means[1]) / (recorded + 1.0)
+        return Curve(legit.missing, legit.x * scale, True), Curve(missing, legit.x * scale, True)
+    moved = []
+    for c, curve in enumerate((legit, fraud)):
+        target = (means[c] + curve.missing) / (1.0 - curve.missing)
+        mean = curve_mean(curve)
+        if column == "credit_risk_score":
+            weights = np.diff(ndtr(GRID))
+            mid = 0.5 * (curve.x[1:] + curve.x[:-1])
+            sd = np.sqrt(np.sum(weights * (mid - mean) ** 2))
+            x = target + (curve.x - mean) * CREDIT_RISK_SD[c] / sd
+        else:
+            x = curve.x * (target / mean)
+        moved.append(Curve(curve.missing, x, curve.integer))
+    return moved[0], moved[1]
+
+
+def _increasing(x: np.ndarray) -> np.ndarray:
+    """Return x with ties broken by a slope too small to see in any published digit."""
+    return np.maximum.accumulate(x) + np.arange(x.size) * 1e-10 * (x[-1] - x[0])
