@@ -109,9 +109,9 @@ class ExperimentConfig:
         _number(0, 0.5, below=True),
         "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
     )
-    train_size: int = _setting(None, _integer(1), "training rows")
-    val_size: int = _setting(None, _integer(1), "validation rows")
-    test_size: int = _setting(None, _integer(1), "test rows")
+    train_size: int = _setting(None, _integer(1), "rows of the training part")
+    val_size: int = _setting(None, _integer(1), "rows of the validation part")
+    test_size: int = _setting(None, _integer(1), "rows of the test part")
 
     # Federation
     split: str = _setting("label-skew", _one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
@@ -143,7 +143,9 @@ class ExperimentConfig:
     learning_rate: float = _setting(0.13, _number(0, above=True), "initial SPSA learning rate eta")
     perturbation: float = _setting(0.13, _number(0, above=True), "initial SPSA perturbation delta")
     mu: float = _setting(0.01, _number(0), "proximal coefficient")
-    loss: str = _setting("cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss that local training minimises")
+    loss: str = _setting(
+        "cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss that local training minimises"
+    )
 
     # Execution
     engine: str = _setting("statevector", _one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")

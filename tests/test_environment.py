@@ -14,7 +14,9 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ENTRY = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: ; (.+?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M)
+ENTRY = re.compile(
+    r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: ; (.+?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
+)
 
 
 def lock_entries():

@@ -18,15 +18,16 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from qfl_core.config import ExperimentConfig
+from qfl_core.data.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
 from qfl_core.data.preprocess import angle_scaler, stratified_parts
-from qfl_core.data.schema import COLUMNS, FEATURES, TARGET, TEXT_COLUMNS
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin import choose_source, standin_source
 from qfl_core.data.standin_baf import generate_baf
 from qfl_core.errors import DataError, did_you_mean
 
-OFFICIAL_ROWS, OFFICIAL_FRAUDS = 1_000_000, 11_029
+TARGET = "fraud_bool"
+FEATURES = tuple(c for c in COLUMNS if c != TARGET)
 OFFICIAL_BLOB = "054d0309f9b19735521b023ec66f49fbd9a24b2c"
 
 #: The stand-in is one fixed population, like the official file; config seeds only choose samples from it.
@@ -90,6 +91,8 @@ def _read(path: str, mtime: int, size: int) -> tuple[pd.DataFrame, int]:
     file = Path(path)
     frame = _parse(file)
     _check_columns(file.name, frame)
+    if frame.empty:
+        raise DataError(f"{file.name} has a header but no rows")
     frame = frame[list(COLUMNS)]
     _check_values(file.name, frame)
     complete = frame.notna().all(axis=1)
@@ -164,7 +167,7 @@ def check_official(path: Path) -> tuple[bool, str]:
     frame = _parse(path)
     _check_columns(path.name, frame)
     rows, frauds = len(frame), int(frame[TARGET].sum())
-    published = not _is_parquet(path) and (rows, frauds) == (OFFICIAL_ROWS, OFFICIAL_FRAUDS)
+    published = not _is_parquet(path) and (rows, frauds) == (ROWS, FRAUDS)
     return published, f"{rows:,} rows, {frauds:,} frauds"
 
 
