@@ -34,8 +34,8 @@ from qfl_core.data.standin_curves import (
 from qfl_core.data.standin_discrete import DISCRETE_COLUMNS, discrete
 from qfl_core.streams import stream
 
-VEILED = 0.15
-LOOSENED = 0.7
+VEILED = 0.1
+LOOSENED = 0.6
 BLOCK = 100_000
 LATENT = ("month", *(c for c in COLUMNS if c not in ("fraud_bool", "device_fraud_count", "month")))
 
@@ -160,7 +160,7 @@ def cholesky_factor(loosened: float) -> np.ndarray:
     R is the latent correlation of all rows; B keeps R among month and velocities (drift) and is I elsewhere.
 
     Ties weaken a rank correlation: for small r, Spearman = c_i c_j r with c the correlation of a column's
-    mid-ranks with its z (c^2 = 3 / pi without ties). Dividing by c_i c_j pi / 3 gives the rho without ties, and
+    mid-ranks with its z (c^2 = 3 / pi without ties). Dividing by c_i c_j pi / 3 gives rho without ties, and
     r = 2 sin(pi rho / 6).
     """
     rho = table("baf_spearman").loc[list(LATENT), list(LATENT)].to_numpy(copy=True)

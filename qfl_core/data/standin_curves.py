@@ -142,7 +142,7 @@ def _drifting(column: str, early_curve: Curve, late: bool) -> tuple[Curve, Curve
     # One factor a column moves frauds from the mean that their months imply to the published one.
     share = late_shares()[1]
     implied = (1.0 - share) * curve_mean(early_curve) + share * curve_mean(late_curve)
-    return legit, replace(legit, x=legit.x * (fraud_mean / implied))
+    return legit, _scale(legit, fraud_mean / implied)
 
 
 def late_shares() -> np.ndarray:
@@ -162,7 +162,12 @@ def _move(curve: Curve, mean: float) -> Curve:
     target = (mean + curve.missing) / (1.0 - curve.missing)
     if curve.x[0] < 0.0 and not curve.missing:
         return replace(curve, x=curve.x + (target - curve_mean(curve)))
-    return replace(curve, x=curve.x * (target / curve_mean(curve)))
+    return _scale(curve, target / curve_mean(curve))
+
+
+def _scale(curve: Curve, factor: float) -> Curve:
+    """Return the curve times a factor, held below its published maximum."""
+    return replace(curve, x=_increasing(np.minimum(curve.x * factor, curve.x[-1])))
 
 
 @cache
