@@ -56,7 +56,6 @@ CLASS_MEANS = {
     "customer_age": (33.6, 40.9),
     "income": (0.561, 0.687),
 }
-CREDIT_RISK_SD = (69.4, 81.9)
 VELOCITY_4W_BY_MONTH = (6190.0, 5393.0, 5363.0, 4916.0, 4650.0, 4291.0, 4118.0, 3373.0)
 BALCON_MEAN_AA = 34.0
 

@@ -138,7 +138,7 @@ def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) 
             rows.append((f"mean {column}, {name}", mean, frame.loc[part, column].mean(), 0.1 * spread))
     drift = frame.groupby("month")["velocity_4w"].mean()
     deviation = max(abs(drift.get(m, v) / v - 1.0) for m, v in enumerate(VELOCITY_4W_BY_MONTH))
-    rows.append(("velocity_4w by month, max relative deviation", 0.0, deviation, 0.12))
+    rows.append(("velocity_4w by month, max relative deviation", 0.0, deviation, 0.05))
     rows += _quantile_rows(frame, fraud)
     rows += _correlation_rows(frame)
     return rows + _model_rows(frame, seeds, models)
@@ -186,7 +186,7 @@ def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[tuple]:
             deviation = (
                 np.max(np.abs(measured - facts.loc[column, q].to_numpy(float))) / facts.loc[column, "std"]
             )
-            rows.append((f"quantiles of {column}, {name}, max deviation / sd", 0.0, deviation, 0.35))
+            rows.append((f"quantiles of {column}, {name}, max deviation / sd", 0.0, deviation, 0.25))
     return rows
 
 

@@ -2,14 +2,15 @@
 
 A row is a vector z of correlated standard normals, one a column. Each column's value is a monotone map of its
 z, so rank correlations come from the correlation of z and marginals from the maps
-(:mod:`~qfl_core.data.standin_discrete`, :mod:`~qfl_core.data.standin_curves`). Month is one of the columns,
-which gives the drift of the velocities and of the fraud rate.
+(:mod:`~qfl_core.data.standin_discrete`, :mod:`~qfl_core.data.standin_curves`). A row first falls into months
+0-5 or 6-7, which have their own maps; month is then one of the columns. That gives the drift of the
+velocities and of the fraud rate.
 
 Two constants shape the frauds beyond their marginals. A fraud blends in: each of its cells looks legitimate
 with probability VEILED, and the other cells take the marginal that restores the published fraud marginal. A
-fraud's profile is made up: its columns hang together less, their latent correlations shrunk by the factor 1 -
-LOOSENED. Both were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else:
-VEILED parts the forest from the linear model, LOOSENED raises all three.
+fraud's profile is made up: its columns hang together less, their latent correlations shrunk to 1 - LOOSENED.
+Both were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else: VEILED parts
+the forest from the linear model, LOOSENED raises all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.data.baf_facts import COLUMNS, FLOAT_COLUMNS, PRIOR, TEXT_COLUMNS, table
-from qfl_core.data.standin_curves import DECIMALS, GRID, balcon_tables, curves, overt_curve
+from qfl_core.data.standin_curves import (
+    DECIMALS,
+    DRIFTING_COLUMNS,
+    GRID,
+    PLAIN_COLUMNS,
+    balcon_tables,
+    curves,
+    late_shares,
+    overt_curve,
+)
 from qfl_core.data.standin_discrete import DISCRETE_COLUMNS, discrete
 from qfl_core.streams import stream
 
-VEILED = 0.15
-LOOSENED = 0.7
+VEILED = 0.1
+LOOSENED = 0.6
 BLOCK = 100_000
-# Frauds differ in these only through the months they fall in, so there is nothing to camouflage.
-PLAIN_COLUMNS = ("month", "velocity_4w")
 LATENT = ("month", *(c for c in COLUMNS if c not in ("fraud_bool", "device_fraud_count", "month")))
 
 
@@ -37,7 +45,7 @@ def generate_baf(rows: int, seed: int) -> pd.DataFrame:
 
     Parameters
     ----------
-    rows : number of rows, at least 1. Exactly ``round(rows * 0.011029)`` of them are frauds, at random places.
+    rows : at least 1. Exactly ``round(rows * 0.011029)`` of them are frauds, at random places.
     seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of
         100,000, each with its own stream, and the labels in a stream of their own: two row counts share
         latents, not labels.
@@ -73,21 +81,26 @@ def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.
     _correlate(fabricated, cholesky_factor(LOOSENED))
     z[:, frauds] = fabricated
     draws = rng.random((frauds.size, len(LATENT))).T
+    late = rng.random(stop - start) < late_shares()[fraud[start:stop]]
+    periods = ((False, ~late), (True, late))
     for j, column in enumerate(LATENT):
         if column == "intended_balcon_amount":
             continue
-        maps = _maps(column, VEILED)
-        values = maps.legit(z[j])
-        overt = frauds[draws[j] >= maps.q]
-        values[overt] = maps.overt(z[j, overt])
-        codes[column][start:stop] = values
+        values = codes[column][start:stop]
+        drifting = column == "month" or column in DRIFTING_COLUMNS
+        for period, rows in periods if drifting else ((False, np.ones_like(late)),):
+            maps = _maps(column, VEILED, period)
+            values[rows] = maps.legit(z[j, rows])
+            overt = frauds[rows[frauds] & (draws[j] >= maps.q)]
+            values[overt] = maps.overt(z[j, overt])
     # Amounts exist for payment type AA (position 0) and nowhere else.
     amount = _balcon(z[LATENT.index("intended_balcon_amount")], codes["payment_type"][start:stop] == 0)
     codes["intended_balcon_amount"][start:stop] = amount
 
 
 def _correlate(z: np.ndarray, L: np.ndarray) -> None:
-    """Replace independent normals z (C, n) by L z in place; L is lower triangular, so go from the last row up."""
+    """Replace independent normals z (C, n) by L z in place."""
+    # Row i of L z needs rows 0..i of the old z only, so the last row goes first.
     for i in range(len(z) - 1, -1, -1):
         z[i] *= L[i, i]
         for j in range(i):
@@ -95,18 +108,20 @@ def _correlate(z: np.ndarray, L: np.ndarray) -> None:
 
 
 class _Maps:
-    """The two z -> value maps of a column and the camouflage share q in force."""
+    """The z -> value maps of a column for legitimate cells and for overt fraud cells, and the q in force."""
 
-    def __init__(self, column: str, q: float):
+    def __init__(self, column: str, q: float, late: bool):
         if column in PLAIN_COLUMNS:
             q = 0.0
         self.decimals = DECIMALS.get(column)
         if column in DISCRETE_COLUMNS:
             self.marginal = discrete(column)
+            if column == "month":
+                self.marginal = self.marginal.part(slice(6, 8) if late else slice(0, 6))
             *self.tables, self.q = self.marginal.thresholds(q)
             self.text = column in TEXT_COLUMNS
         else:
-            legit, fraud = curves(column)
+            legit, fraud = curves(column, late)
             self.marginal, self.q = None, q
             self.tables = [legit.tabulate(), (overt_curve(legit, fraud, q) if q > 0.0 else fraud).tabulate()]
 
@@ -128,8 +143,8 @@ class _Maps:
 
 
 @cache
-def _maps(column: str, q: float) -> _Maps:
-    return _Maps(column, q)
+def _maps(column: str, q: float, late: bool) -> _Maps:
+    return _Maps(column, q, late)
 
 
 def _balcon(z: np.ndarray, recorded: np.ndarray) -> np.ndarray:
@@ -145,24 +160,18 @@ def cholesky_factor(loosened: float) -> np.ndarray:
     R is the latent correlation of all rows; B keeps R among month and velocities (drift) and is I elsewhere.
 
     Ties weaken a rank correlation: for small r, Spearman = c_i c_j r with c the correlation of a column's
-    mid-ranks with its z (c^2 = 3 / pi without ties). So rho c-corrected to a tie-free value gives r = 2
-    sin(pi rho / 6).
+    mid-ranks with its z (c^2 = 3 / pi without ties). Dividing by c_i c_j pi / 3 gives rho without ties, and
+    r = 2 sin(pi rho / 6).
     """
     rho = table("baf_spearman").loc[list(LATENT), list(LATENT)].to_numpy(copy=True)
     balcon, payment = LATENT.index("intended_balcon_amount"), LATENT.index("payment_type")
-    # The amount follows the payment type by construction; what remains of its correlations is the partial
-    # part.
+    # The amount follows the payment type by construction; its z carries what the type does not explain.
     rho[balcon] -= rho[balcon, payment] * rho[payment]
     rho[:, balcon] = rho[balcon]
-    c = np.array([_rank_score(column)[0] for column in LATENT])
+    c = np.array([_rank_score(column) for column in LATENT])
     free = np.clip(rho * (3.0 / np.pi) / (c[:, None] * c), -0.95, 0.95)
     r = 2.0 * np.sin(np.pi * free / 6.0)
     np.fill_diagonal(r, 1.0)
-    # The published correlations are over months 0 to 5, where z of month has variance 1 / k. Undoing that
-    # selection, in units of the selected rows: cov_ij = r_ij + (k - 1) r_im r_jm, with r_mm = 1.
-    k = 1.0 / _rank_score("month")[1]
-    r = r + (k - 1.0) * r[:, :1] * r[:1]
-    r /= np.sqrt(np.diag(r))[:, None] * np.sqrt(np.diag(r))
     # Nearest correlation matrix in one step: raise the eigenvalues, rescale the diagonal. Six decimals leave
     # no trace of the linear-algebra library.
     values, vectors = np.linalg.eigh(r)
@@ -180,22 +189,16 @@ def cholesky_factor(loosened: float) -> np.ndarray:
     return L
 
 
-def _rank_score(column: str) -> tuple[float, float]:
-    """Return the correlation of a legitimate column's mid-ranks with its z, and the variance of that z."""
+def _rank_score(column: str) -> float:
+    """Return the correlation of a legitimate column's mid-ranks with its z."""
     if column == "intended_balcon_amount":
-        return float(np.sqrt(3.0 / np.pi)), 1.0
+        return float(np.sqrt(3.0 / np.pi))
     z = np.linspace(-4.0, 4.0, 4001)
     weight = np.exp(-0.5 * z * z)
     weight /= weight.sum()
-    values = _maps(column, 0.0).legit(z)
-    if column == "month":
-        # The published correlations are over months 0 to 5.
-        weight = np.where(values <= 5, weight, 0.0)
-        weight /= weight.sum()
+    values = _maps(column, 0.0, False).legit(z)
     group = np.unique(values, return_inverse=True)[1]
     p = np.bincount(group, weights=weight)
     rank = (np.cumsum(p) - 0.5 * p)[group]
     rank -= np.sum(weight * rank)
-    z = z - np.sum(weight * z)
-    variance = float(np.sum(weight * z * z))
-    return float(np.sum(weight * rank * z) / np.sqrt(np.sum(weight * rank**2) * variance)), variance
+    return float(np.sum(weight * rank * z) / np.sqrt(np.sum(weight * rank**2) * np.sum(weight * z * z)))

@@ -7,7 +7,7 @@ free of per-row normal integrals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -17,7 +17,6 @@ from scipy.special import ndtr, ndtri
 from qfl_core.data.baf_facts import (
     BALCON_MEAN_AA,
     CLASS_MEANS,
-    CREDIT_RISK_SD,
     FLOAT_COLUMNS,
     FRAUDS,
     MISSING,
@@ -31,20 +30,29 @@ SKEWED_COLUMNS = (
     "prev_address_months_count", "current_address_months_count", "days_since_request", "zip_count_4w",
     "bank_branch_count_8w", "session_length_in_minutes",
 )  # fmt: skip
-UNPUBLISHED_MINIMUM = {
+# Assumed: the tables' least value is the missing code.
+LEAST_RECORDED = {
     "prev_address_months_count": 5.0,
     "current_address_months_count": 0.0,
     "bank_months_count": 1.0,
     "session_length_in_minutes": 0.1,
 }
-NUMERIC_COLUMNS = (
-    "name_email_similarity", "prev_address_months_count", "current_address_months_count",
-    "days_since_request", "zip_count_4w", "velocity_6h", "velocity_24h", "velocity_4w",
-    "bank_branch_count_8w", "date_of_birth_distinct_emails_4w", "credit_risk_score", "bank_months_count",
-    "session_length_in_minutes",
-)  # fmt: skip
-# Decimals kept: far coarser than the rounding of any libm, so equal seeds give equal bytes everywhere.
-DECIMALS = dict.fromkeys(FLOAT_COLUMNS, 6) | {"days_since_request": 9}
+# The month-7 table's velocities and zip counts differ by drift alone: they stand for months 6 and 7.
+FAST_DRIFT = ("velocity_6h", "velocity_24h", "velocity_4w", "zip_count_4w")
+SLOW_DRIFT = ("current_address_months_count", "prev_address_months_count", "credit_risk_score")
+DRIFTING_COLUMNS = (*FAST_DRIFT, *SLOW_DRIFT)
+# Frauds differ in these only through the months they fall in, so there is nothing to camouflage.
+PLAIN_COLUMNS = ("month", "velocity_4w")
+# Decimals kept: far coarser than the last bits in which libms differ, so equal seeds give equal values.
+DECIMALS = {
+    "name_email_similarity": 6,
+    "days_since_request": 9,
+    "intended_balcon_amount": 6,
+    "velocity_6h": 3,
+    "velocity_24h": 3,
+    "velocity_4w": 3,
+    "session_length_in_minutes": 6,
+}
 
 
 @dataclass(frozen=True)
@@ -67,13 +75,12 @@ class Curve:
         return ndtr(np.interp(x, self.x, GRID))
 
     def tabulate(self) -> tuple[float, np.ndarray]:
-        """Return the missing threshold in z and the value (513,) at each z of ``GRID``, missing code ignored."""
-        # With missing share m the recorded values occupy u in (m, 1): position (u - m) / (1 - m) on the
-        # curve.
+        """Return the missing threshold in z, and the values (513,) at ``GRID`` for z above it."""
+        # With missing share m the recorded values occupy u in (m, 1), at (u - m) / (1 - m) on the curve.
         u = np.clip((ndtr(GRID) - self.missing) / (1.0 - self.missing), 0.0, 1.0)
         z = np.clip(ndtri(u), GRID[0], GRID[-1])
         cut = -np.inf if self.missing == 0.0 else float(np.round(ndtri(self.missing), 12))
-        return cut, np.round(np.interp(z, GRID, self.x), 9)
+        return cut, np.interp(z, GRID, self.x)
 
 
 def overt_curve(legit: Curve, fraud: Curve, q: float) -> Curve:
@@ -89,14 +96,6 @@ def overt_curve(legit: Curve, fraud: Curve, q: float) -> Curve:
     return Curve(missing, _increasing(np.interp(GRID, z, x)), legit.integer)
 
 
-def mix(first: Curve, second: Curve, weight: float) -> Curve:
-    """Return the marginal of a population with ``weight`` of ``second`` and the rest of ``first``."""
-    x = np.unique(np.concatenate([first.x, second.x]))
-    u = (1.0 - weight) * first.cdf(x) + weight * second.cdf(x)
-    z = np.clip(ndtri(np.clip(u, 1e-6, 1.0 - 1e-6)), GRID[0], GRID[-1])
-    return Curve(first.missing, _increasing(np.interp(GRID, z, x)), first.integer)
-
-
 def curve_mean(curve: Curve) -> float:
     """Return the mean of the recorded values."""
     weights = np.diff(ndtr(GRID))
@@ -104,31 +103,76 @@ def curve_mean(curve: Curve) -> float:
 
 
 @cache
-def curves(column: str) -> tuple[Curve, Curve]:
-    """Return the (legitimate, fraud) marginals of a numeric column over all eight months."""
-    early, late = table("baf_legit_marginals"), table("baf_fraud_marginals_month7")
-    fraud_table = table("baf_fraud_marginals_all_months")
-    fraud_table = fraud_table if column in fraud_table.index else late
-    missing = MISSING.get(column, 0.0)
-    legit = _curve(column, early, missing)
-    # The month-7 table's velocities and zip counts differ by drift alone: they stand for months 6 and 7.
-    months = discrete("month").shares[:, 6:].sum(axis=1)
-    if column.startswith(("velocity", "zip")):
-        whole = [mix(legit, _curve(column, late, 0.0), weight) for weight in months]
-        fraud = _curve(column, fraud_table, 0.0) if column in ("velocity_24h", "zip_count_4w") else whole[1]
-        legit = whole[0]
-    elif column == "prev_address_months_count":
-        # Recorded values alike in both classes; the published class means then fix the missing shares,
-        # mean = (1 - m) recorded - m.
-        fraud = legit
+def curves(column: str, late: bool) -> tuple[Curve, Curve]:
+    """Return the (legitimate, fraud) marginals of a numeric column in months 0-5 (``late``: months 6-7).
+
+    The tables give legitimate rows of months 0-5 and frauds of all months; the published class means are over
+    all months. So legitimate rows of months 0-5 follow their table and those of months 6-7 carry what the
+    mean over all months requires.
+    """
+    legit = _curve(column, table("baf_legit_marginals"), MISSING.get(column, 0.0))
+    if column in FAST_DRIFT:
+        return _drifting(column, legit, late)
+    if column == "prev_address_months_count":
+        # Recorded values as in legitimate rows; mean = (1 - m) recorded - m then gives the missing share m.
+        recorded = curve_mean(legit)
+        missing = (recorded - CLASS_MEANS[column][1]) / (recorded + 1.0)
+        fraud = replace(legit, missing=missing)
     else:
-        fraud = _curve(column, fraud_table, _fraud_missing(column))
-    return _match_means(column, legit, fraud)
+        facts = table("baf_fraud_marginals_all_months")
+        facts = facts if column in facts.index else table("baf_fraud_marginals_month7")
+        fraud = _curve(column, facts, _fraud_missing(column))
+    if column in SLOW_DRIFT:
+        fraud = _move(fraud, CLASS_MEANS[column][1])
+        legit = _move(legit, _late_mean(column, legit)) if late else legit
+    return legit, fraud
+
+
+def _drifting(column: str, early_curve: Curve, late: bool) -> tuple[Curve, Curve]:
+    """Return both classes' curves of a column whose month-7 table differs by drift, not by fraud."""
+    late_curve = _curve(column, table("baf_fraud_marginals_month7"), 0.0)
+    if column in CLASS_MEANS:
+        late_curve = _move(late_curve, _late_mean(column, early_curve))
+        fraud_mean = CLASS_MEANS[column][1]
+    else:
+        fraud_mean = float(table("baf_fraud_marginals_all_months").loc[column, "mean"])
+    legit = late_curve if late else early_curve
+    if column in PLAIN_COLUMNS:
+        return legit, legit
+    # One factor a column moves frauds from the mean that their months imply to the published one.
+    share = late_shares()[1]
+    implied = (1.0 - share) * curve_mean(early_curve) + share * curve_mean(late_curve)
+    return legit, _scale(legit, fraud_mean / implied)
+
+
+def late_shares() -> np.ndarray:
+    """Return P(month 6 or 7) for the legitimate and the fraud class."""
+    return discrete("month").shares[:, 6:].sum(axis=1)
+
+
+def _late_mean(column: str, early_curve: Curve) -> float:
+    """Return the legitimate mean of months 6-7, missing code included, that the mean over all requires."""
+    share, missing = late_shares()[0], early_curve.missing
+    early_mean = (1.0 - missing) * curve_mean(early_curve) - missing
+    return (CLASS_MEANS[column][0] - (1.0 - share) * early_mean) / share
+
+
+def _move(curve: Curve, mean: float) -> Curve:
+    """Return the curve with the given mean, missing code included: scaled, or shifted where it is signed."""
+    target = (mean + curve.missing) / (1.0 - curve.missing)
+    if curve.x[0] < 0.0 and not curve.missing:
+        return replace(curve, x=curve.x + (target - curve_mean(curve)))
+    return _scale(curve, target / curve_mean(curve))
+
+
+def _scale(curve: Curve, factor: float) -> Curve:
+    """Return the curve times a factor, held below its published maximum."""
+    return replace(curve, x=_increasing(np.minimum(curve.x * factor, curve.x[-1])))
 
 
 @cache
 def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Return intended_balcon_amount on ``GRID``: (513,) negative codes, and (513,) amounts of payment type AA."""
+    """Return intended_balcon_amount at ``GRID``: (513,) negative codes, (513,) amounts of payment type AA."""
     row = table("baf_legit_marginals").loc["intended_balcon_amount"]
     missing = MISSING["intended_balcon_amount"]
     below = [name for name, p in QUANTILES.items() if p < missing]
@@ -141,7 +185,7 @@ def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
     # The least amount is not published; a common factor sets the published mean of payment type AA.
     weights = np.diff(ndtr(GRID))
     mean = np.sum(weights * 0.5 * (amounts[1:] + amounts[:-1])) / np.sum(weights)
-    return np.round(codes, 9), np.round(np.minimum(amounts * BALCON_MEAN_AA / mean, row["max"]), 9)
+    return codes, np.minimum(amounts * BALCON_MEAN_AA / mean, row["max"])
 
 
 def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
@@ -151,7 +195,7 @@ def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
     names = [name for name, p in QUANTILES.items() if p > coded + 0.002]
     p = np.array([(QUANTILES[name] - coded) / (1.0 - coded) for name in names])
     # Where the least value is the missing code, the least recorded one is not published.
-    low = row["min"] if row["min"] > -1.0 or column not in MISSING else UNPUBLISHED_MINIMUM[column]
+    low = row["min"] if row["min"] > -1.0 or column not in MISSING else LEAST_RECORDED[column]
     x = np.array([low, *row[names], row["max"]], dtype=float)
     if integer:
         # A whole number k stands for the interval (k - 1/2, k + 1/2); repeated quantiles spread inside it.
@@ -182,33 +226,6 @@ def _fraud_missing(column: str) -> float:
     # 6,871 of the 11,029 frauds have nothing missing; the others lack the bank months or the current address.
     complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / FRAUDS
     return 1.0 - complete / (1.0 - _fraud_missing("current_address_months_count"))
-
-
-def _match_means(column: str, legit: Curve, fraud: Curve) -> tuple[Curve, Curve]:
-    """Return the two curves moved to the published class means over all months."""
-    if column not in CLASS_MEANS:
-        return legit, fraud
-    means = CLASS_MEANS[column]
-    if column == "prev_address_months_count":
-        recorded = curve_mean(legit)
-        # The published missing share fixes the scale for legitimate rows, the fraud mean their missing share.
-        scale = (means[0] + legit.missing) / (1.0 - legit.missing) / recorded
-        recorded *= scale
-        missing = (recorded - means[1]) / (recorded + 1.0)
-        return Curve(legit.missing, legit.x * scale, True), Curve(missing, legit.x * scale, True)
-    moved = []
-    for c, curve in enumerate((legit, fraud)):
-        target = (means[c] + curve.missing) / (1.0 - curve.missing)
-        mean = curve_mean(curve)
-        if column == "credit_risk_score":
-            weights = np.diff(ndtr(GRID))
-            mid = 0.5 * (curve.x[1:] + curve.x[:-1])
-            sd = np.sqrt(np.sum(weights * (mid - mean) ** 2))
-            x = target + (curve.x - mean) * CREDIT_RISK_SD[c] / sd
-        else:
-            x = curve.x * (target / mean)
-        moved.append(Curve(curve.missing, x, curve.integer))
-    return moved[0], moved[1]
 
 
 def _increasing(x: np.ndarray) -> np.ndarray:

@@ -49,6 +49,11 @@ class Discrete:
         overt = (fraud - q * legit) / (1.0 - q)
         return _cut(legit), _cut(overt), q
 
+    def part(self, which: slice) -> Discrete:
+        """Return the marginal conditional on the values in ``which``."""
+        shares = self.shares[:, which]
+        return Discrete(self.values[which], shares / shares.sum(axis=1, keepdims=True))
+
     def map(self, z: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
         """Return the position in ``values`` of each latent z."""
         return np.searchsorted(thresholds, z, side="right")
@@ -79,7 +84,7 @@ def discrete(column: str) -> Discrete:
 
 
 def _email_shares(share: np.ndarray, rate: np.ndarray) -> np.ndarray:
-    """Return the shares of -1, 0, 1, 2 e-mails: total, overall fraud rate and legitimate mean are published."""
+    """Return the shares of -1, 0, 1, 2 e-mails from their total, overall fraud rate and legitimate mean."""
     mean = float(table("baf_legit_marginals").loc["device_distinct_emails_8w", "mean"])
     codes = np.array([0.0, 1.0, 2.0])
     equations = np.stack([np.ones(3), rate[1:], codes * (1.0 - rate[1:])])
