@@ -20,7 +20,7 @@ help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper\n'
+	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"\n'
 
 .PHONY: setup
 setup: ## Build .venv from requirements.lock (skipped when nothing changed)
@@ -40,6 +40,26 @@ data: setup ## Find or download the official files and say what will be used
 	@$(PY) -m qfl_core.data
 
 ##@ Reproduce
+
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+EXECUTED := $(NOTEBOOKS:notebooks/%=build/$(PROFILE)/%)
+CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
+
+.PHONY: reproduce
+reproduce: $(EXECUTED) ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
+	@echo "reproduce: notebooks in build/$(PROFILE)/, figures in $(if $(filter paper,$(PROFILE)),figures/,build/figures/$(PROFILE)/)"
+
+build/$(PROFILE)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) | setup
+	@$(PY) tools/run_notebook.py $< $@ --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+
+.PHONY: lab
+lab: setup ## Open the notebooks in JupyterLab
+	@$(PY) -m jupyterlab notebooks
+
+.PHONY: refresh-notebooks
+refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
+	@cd notebooks && for source in *.py; do \
+	  env -u QFL_DATA_DIR QFL_OFFLINE=1 ../$(PY) -m jupytext --quiet --to ipynb --execute "$$source"; done
 
 ##@ Check
 

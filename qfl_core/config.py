@@ -261,6 +261,10 @@ def _safe_yaml(text: str, what: str) -> Any:
         raise ConfigError(f"{what} is not valid YAML: {error}") from None
 
 
+#: What a profile's file holds, and what a notebook's parameters cell may name.
+PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
+
+
 @dataclass(frozen=True)
 class Profile:
     """A named set of experiments: which datasets and seeds, with which settings.
@@ -280,31 +284,32 @@ class Profile:
         return base.replace(**own).replace(**overrides)
 
 
-def load_profile(name: str, folder: str | Path | None = None) -> Profile:
-    """Read ``notebooks/params/<name>.yaml`` and check every setting in it before any work starts."""
+def load_profile(
+    name: str, folder: str | Path | None = None, experiment: Mapping[str, Mapping[str, Any]] | None = None
+) -> Profile:
+    """Read ``notebooks/params/<name>.yaml`` and check every setting in it before any work starts.
+
+    ``experiment`` adds to the file's settings, section by section, and wins over them.
+    """
     from qfl_core.paths import params_dir
 
     folder = params_dir() if folder is None else Path(folder)
     known = tuple(sorted(p.stem for p in folder.glob("*.yaml")))
     if name not in known:
-        raise ConfigError(
-            f"unknown profile {name!r}{did_you_mean(name, known)}; profiles in {folder.name}/: {', '.join(known)}"
-        )
+        hint = did_you_mean(name, known)
+        raise ConfigError(f"unknown profile {name!r}{hint}; profiles in {folder.name}/: {', '.join(known)}")
     values = _safe_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
-    expected = {"profile", "seeds", "datasets", "experiment"}
-    if not isinstance(values, dict) or set(values) != expected:
-        raise ConfigError(f"{name}.yaml must have exactly the keys {', '.join(sorted(expected))}")
-    sections = ("common", *DATASETS)
-    for section in values["experiment"]:
-        if section not in sections:
-            hint = did_you_mean(section, sections)
-            raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(sections)}")
-    profile = Profile(
-        name=name,
-        seeds=tuple(_integer(0)("seeds", s) for s in values["seeds"]),
-        datasets=tuple(values["datasets"]),
-        experiment=values["experiment"],
-    )
+    if not isinstance(values, dict) or set(values) != PROFILE_KEYS:
+        raise ConfigError(f"{name}.yaml must have exactly the keys {', '.join(sorted(PROFILE_KEYS))}")
+    sections = {section: dict(settings) for section, settings in values["experiment"].items()}
+    for section, settings in (experiment or {}).items():
+        sections[section] = sections.get(section, {}) | dict(settings)
+    for section in sections:
+        if section not in (choices := ("common", *DATASETS)):
+            hint = did_you_mean(section, choices)
+            raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(choices)}")
+    seeds = tuple(_integer(0)("seeds", s) for s in values["seeds"])
+    profile = Profile(name, seeds, tuple(values["datasets"]), sections)
     for dataset in profile.datasets:
         profile.config(dataset)
     return profile

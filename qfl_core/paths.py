@@ -22,6 +22,15 @@ def params_dir() -> Path:
     return root / "notebooks" / "params"
 
 
+def figures_dir(profile: str) -> Path:
+    """Return where a profile's figures go: ``figures/`` for the paper's, ``build/figures/<profile>`` for others.
+
+    A smoke run then never overwrites the figures that the repository shows.
+    """
+    root = repository_root() or Path.cwd()
+    return root / "figures" if profile == "paper" else root / "build" / "figures" / profile
+
+
 def cache_dir() -> Path:
     """Return the folder for downloads: ``QFL_CACHE_DIR``, else ``data/cache`` of the clone."""
     if named := os.environ.get("QFL_CACHE_DIR"):

@@ -31,7 +31,7 @@ FEATURES = tuple(c for c in COLUMNS if c != TARGET)
 OFFICIAL_BLOB = "054d0309f9b19735521b023ec66f49fbd9a24b2c"
 
 #: The stand-in is one fixed population, like the official file; config seeds only choose samples from it.
-STANDIN_ROWS, STANDIN_SEED = 20_000, 2022
+STANDIN_ROWS, STANDIN_SEED = 100_000, 2022
 
 
 def load_baf(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
@@ -68,12 +68,13 @@ def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
         frame, dropped = read_baf(found.path)
         provenance = DataSource("baf", found.kind, found.path.name, found.sha256, found.reason)
         return frame, provenance, {"rows with NaN": dropped}
-    provenance = standin_source("baf", found, f"{STANDIN_ROWS} rows, seed {STANDIN_SEED}", "standin_baf")
-    return _standin_rows(), provenance, {"rows with NaN": 0}
+    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}", "standin_baf")
+    return standin_rows(), provenance, {"rows with NaN": 0}
 
 
 @lru_cache(maxsize=1)
-def _standin_rows() -> pd.DataFrame:
+def standin_rows() -> pd.DataFrame:
+    """Return the stand-in population."""
     return generate_baf(STANDIN_ROWS, STANDIN_SEED)
 
 

@@ -90,6 +90,13 @@ def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray
     return everything.take(chosen), [np.searchsorted(chosen, part) for part in parts], provenance, notes
 
 
+def first_angles(config: ExperimentConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every chosen sequence's position in the file list, first angle and label, each (n,)."""
+    position = np.concatenate(draw_sequences(config)[1])
+    parts = load_genome(config).parts.values()
+    return position, np.concatenate([p.X[:, 0] for p in parts]), np.concatenate([p.y for p in parts])
+
+
 def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, order: np.ndarray) -> np.ndarray:
     """Return the angles (n, features) of all sequences; scaling and PCA are fitted on the rows ``train`` alone.
 
@@ -143,12 +150,13 @@ def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]
     if isinstance(found, FoundFile):
         sequences, notes = read_genome(found.path)
         return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
-    size = f"{2 * sum(STANDIN_COUNTS.values())} sequences, seed {STANDIN_SEED}"
-    return _standin_sequences(), standin_source("genome", found, size, "standin_genome"), {}
+    size = f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}"
+    return standin_sequences(), standin_source("genome", found, size, "standin_genome"), {}
 
 
 @lru_cache(maxsize=1)
-def _standin_sequences() -> Sequences:
+def standin_sequences() -> Sequences:
+    """Return the stand-in population."""
     per_class = sum(STANDIN_COUNTS.values())
     bases, labels = generate_genome(per_class, STANDIN_SEED)
     files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))

@@ -12,7 +12,9 @@ from qfl_core.data.splits import Splits
 from qfl_core.figures.style import CLASS_COLOURS, footer, legend_below
 
 
-def encoding_against_position(panels: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]], source: str) -> Figure:
+def encoding_against_position(
+    panels: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]], facts: tuple[str, ...]
+) -> Figure:
     """Draw the first angle of every sequence against its position in the class-sorted file list.
 
     ``panels`` maps an encoding to (position (n,), angle (n,), label (n,)). A line that rises with position is the leak:
@@ -29,11 +31,11 @@ def encoding_against_position(panels: dict[str, tuple[np.ndarray, np.ndarray, np
     legend_below(figure, figure.axes[0], columns=2)
     for handle in figure.legends[0].legend_handles:
         handle.set(sizes=[30], alpha=1)
-    footer(figure, f"data: {source}")
+    footer(figure, *facts)
     return figure
 
 
-def angles_by_class(splits: Splits, class_names: tuple[str, str]) -> Figure:
+def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Figure:
     """Draw the density of each training angle, one curve a class."""
     features = splits.train.X.shape[1]
     figure, axes = plt.subplots(1, features, figsize=(2.6 * features, 2.6), sharey=True)
@@ -41,13 +43,13 @@ def angles_by_class(splits: Splits, class_names: tuple[str, str]) -> Figure:
         for value, name in enumerate(class_names):
             angle = splits.train.X[splits.train.y == value, column]
             sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=name, fill=True, alpha=0.25, cut=0)
-        axis.set(title=f"feature {column + 1}", xlabel="angle")
+        axis.set(title=f"feature {column + 1}", xlabel="angle", ylabel="density")
     legend_below(figure, figure.axes[0], columns=2)
-    footer(figure, f"data: {splits.source}")
+    footer(figure, *facts)
     return figure
 
 
-def client_mix(table: pd.DataFrame, title: str, source: str) -> Figure:
+def client_mix(table: pd.DataFrame, title: str, facts: tuple[str, ...]) -> Figure:
     """Draw label share and chunk size of every client and round, from :meth:`Partition.table`."""
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.2))
     share = table.pivot(index="client", columns="round", values="share_of_label_1")
@@ -59,11 +61,11 @@ def client_mix(table: pd.DataFrame, title: str, source: str) -> Figure:
     sns.heatmap(size, ax=axes[1], vmin=0, cmap="Blues", fmt="d", cbar_kws={"label": "samples"}, **common)
     axes[0].set_title(f"{title}: label mix")
     axes[1].set_title(f"{title}: quantity mix")
-    footer(figure, f"data: {source}")
+    footer(figure, *facts)
     return figure
 
 
-def leak_audit(table: pd.DataFrame, source: str) -> Figure:
+def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Figure:
     """Draw the references' balanced accuracy on every encoding, rows met in file order and shuffled.
 
     ``table`` has the columns encoding, model, order, balanced_accuracy. A gap between the two markers is the leak.
@@ -81,12 +83,13 @@ def leak_audit(table: pd.DataFrame, source: str) -> Figure:
         height=2.6,
         aspect=1.15,
         errorbar=None,
+        dodge=0.35,
     )
     grid.set_titles("{col_name}").set_axis_labels("balanced accuracy", "")
     for axis in grid.axes.flat:
         axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1)
-        axis.set_xlim(0.4, 1.03)
-        axis.text(0.505, axis.get_ylim()[0], "chance", va="bottom", fontsize=7, color="0.4")
+        axis.set(xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])
+        axis.text(0.51, axis.get_ylim()[0], "chance", va="bottom", fontsize=7, color="0.4")
     sns.move_legend(grid, "lower left", bbox_to_anchor=(0.02, -0.04), ncols=2, title="dictionary built in")
-    footer(grid.figure, f"data: {source}")
+    footer(grid.figure, *facts)
     return grid.figure

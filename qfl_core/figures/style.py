@@ -43,10 +43,9 @@ def footer(figure: Figure, *facts: str) -> None:
     figure.supxlabel("  ·  ".join(facts), x=0.995, ha="right", fontsize=7, color="0.4")
 
 
-def save(figure: Figure, name: str, folder: Path) -> list[Path]:
+def save(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
     # Dates and library versions out: the same results draw the same file.
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
     for ending, metadata in clean.items():
@@ -54,8 +53,6 @@ def save(figure: Figure, name: str, folder: Path) -> list[Path]:
         temporary = folder / f".{name}.{ending}.part"
         figure.savefig(temporary, format=ending, metadata=metadata, bbox_inches="tight")
         temporary.replace(target)
-        written.append(target)
-    return written
 
 
 def legend_below(figure: Figure, axes: plt.Axes, columns: int) -> None:

@@ -1,0 +1,76 @@
+"""Run one notebook with a profile's parameters, and leave either the whole executed notebook or none.
+
+    python tools/run_notebook.py notebooks/01_preprocessing.ipynb build/paper/01_preprocessing.ipynb --profile paper
+
+Parameter names are checked before anything runs. A failure prints the cell and its error, keeps the partial notebook as
+``<output>.failed.ipynb`` for reading, and returns 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import papermill
+import yaml
+
+from qfl_core.config import load_profile
+from qfl_core.errors import ConfigError, did_you_mean
+from qfl_core.paths import params_dir
+
+
+def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
+    """Return the profile's parameters with the overrides, after checking that the notebook knows every name."""
+    load_profile(profile)
+    values = yaml.safe_load((params_dir() / f"{profile}.yaml").read_text(encoding="utf-8"))
+    if seeds:
+        values["seeds"] = [int(seed) for seed in seeds.replace(",", " ").split()]
+    if datasets:
+        values["datasets"] = datasets.replace(",", " ").split()
+    known = papermill.inspect_notebook(str(notebook))
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{notebook.name} has no parameter {name!r}{did_you_mean(name, known)}")
+    return values
+
+
+def run(notebook: Path, output: Path, values: dict) -> int:
+    """Execute the notebook; return 0 and the output, or 1 and the partial notebook beside it."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_suffix(".part.ipynb")
+    failed = output.with_suffix(".failed.ipynb")
+    failed.unlink(missing_ok=True)
+    try:
+        papermill.execute_notebook(str(notebook), str(partial), values, kernel_name="python3", cwd=str(notebook.parent))
+    except papermill.PapermillExecutionError as error:
+        partial.replace(failed)
+        print(f"\n{notebook.name} failed in cell {error.exec_count}:\n\n{error.source}\n", file=sys.stderr)
+        print(f"{error.ename}: {error.evalue}\n\nThe partial notebook is {failed}", file=sys.stderr)
+        return 1
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    partial.replace(output)
+    return 0
+
+
+def main() -> int:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--profile", default="paper")
+    parser.add_argument("--seeds", default="", help="instead of the profile's, e.g. '0 1 2'")
+    parser.add_argument("--datasets", default="", help="instead of the profile's, e.g. 'baf'")
+    asked = parser.parse_args()
+    try:
+        values = parameters(asked.notebook, asked.profile, asked.seeds, asked.datasets)
+    except (ConfigError, ValueError) as error:
+        print(f"{asked.notebook.name}: {error}", file=sys.stderr)
+        return 2
+    return run(asked.notebook, asked.output, values)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
