@@ -63,6 +63,11 @@ def test_an_unknown_model_is_an_error_that_names_it(frame):
         baf_fidelity(frame.head(5_000), seeds=range(1), models=("svm",))
 
 
+def test_too_few_rows_is_an_error_that_names_the_count(frame):
+    with pytest.raises(ValueError, match="got 3749"):
+        baf_fidelity(frame.head(3_749))
+
+
 def test_genome_stand_in_is_faithful():
     sequences, labels = generate_genome(8_000, seed=0)
     result = genome_fidelity(sequences, labels)

@@ -32,6 +32,7 @@ from qfl_core.data.baf_facts import (
     rates,
     table,
 )
+from qfl_core.data.standin_discrete import DISCRETE_COLUMNS
 
 TRAIN_ROWS, VALIDATION_ROWS, TEST_ROWS = 2_999, 750, 20_000
 AUC_TOLERANCE = {"pca4_logistic": 0.04, "logistic": 0.04, "random_forest": 0.05, "gradient_boosting": 0.05}
@@ -50,8 +51,8 @@ def baf_fidelity(
 
     Parameters
     ----------
-    frame : (n, 32) rows in the official layout, n > 3,749. Tolerances allow for the noise of 100,000 rows or
-        more.
+    frame : (n, 32) rows in the official layout, n > 3,749. Where a quantity rests on few frauds, its
+        tolerance grows with the sampling noise of n rows.
     seeds : one train/test split a seed; the ROC-AUC rows are means over them.
     real : official rows, if at hand; measured in the same way in the extra column ``real``.
     models : which of ``pca4_logistic``, ``logistic``, ``random_forest``, ``gradient_boosting`` to fit.
@@ -60,6 +61,9 @@ def baf_fidelity(
     -------
     DataFrame with columns quantity, published, measured, difference, tolerance, ok (and real).
     """
+    for rows in [frame] if real is None else [frame, real]:
+        if len(rows) <= TRAIN_ROWS + VALIDATION_ROWS:
+            raise ValueError(f"need more than {TRAIN_ROWS + VALIDATION_ROWS} rows, got {len(rows)}")
     seeds = list(seeds)
     measured = _baf_measures(frame, seeds, models)
     return _tidy(measured, None if real is None else _baf_measures(real, seeds, models))
@@ -125,9 +129,10 @@ def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) 
         ("fraud prior", PRIOR, fraud.mean(), 2e-4),
     ]
     for month, fact in enumerate(rates("month").itertuples()):
-        rows.append(
-            (f"fraud rate, month {month}", fact.fraud_rate, _mean(fraud[frame["month"] == month]), 0.003)
-        )
+        rate = _mean(fraud[frame["month"] == month])
+        # Four standard errors of a rate among share * n rows.
+        noise = 4.0 * np.sqrt(fact.fraud_rate / (fact.share * len(frame)))
+        rows.append((f"fraud rate, month {month}", fact.fraud_rate, rate, noise))
     for column, share in MISSING.items():
         rows.append((f"missing share, {column}", share, (frame[column] < 0).mean(), 0.01))
     for column in SHARED_CATEGORIES:
@@ -135,7 +140,13 @@ def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) 
     for column, means in CLASS_MEANS.items():
         spread = float(table("baf_legit_marginals").loc[column, "std"])
         for name, mean, part in zip(("legit", "fraud"), means, (~fraud, fraud), strict=True):
-            rows.append((f"mean {column}, {name}", mean, frame.loc[part, column].mean(), 0.1 * spread))
+            tolerance = spread * (0.02 + 4.0 / np.sqrt(max(part.sum(), 1)))
+            rows.append((f"mean {column}, {name}", mean, frame.loc[part, column].mean(), tolerance))
+    for name, part in (("legit", ~fraud), ("fraud", fraud)):
+        facts = "baf_legit_marginals" if name == "legit" else "baf_fraud_marginals_all_months"
+        fact = table(facts).loc["proposed_credit_limit"]
+        measured = frame.loc[part, "proposed_credit_limit"].mean()
+        rows.append((f"mean proposed_credit_limit, {name}", fact["mean"], measured, 0.1 * fact["std"]))
     drift = frame.groupby("month")["velocity_4w"].mean()
     deviation = max(abs(drift.get(m, v) / v - 1.0) for m, v in enumerate(VELOCITY_4W_BY_MONTH))
     rows.append(("velocity_4w by month, max relative deviation", 0.0, deviation, 0.05))
@@ -164,7 +175,7 @@ def _category_rows(frame: pd.DataFrame, column: str) -> list[tuple]:
 
 
 def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[tuple]:
-    """Return the largest deviation of q05 ... q95 over the numeric columns, in standard deviations."""
+    """Return the largest deviation of q05 ... q95 of each continuous column, in standard deviations."""
     parts = {
         "legit, months 0-5": ("baf_legit_marginals", frame[~fraud & (frame["month"] <= 5)]),
         "fraud": ("baf_fraud_marginals_all_months", frame[fraud]),
@@ -172,21 +183,18 @@ def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[tuple]:
     rows = []
     for name, (facts_name, part) in parts.items():
         facts = table(facts_name)
-        for column in facts.index:
-            values = part[column]
-            # The fraud table holds complete rows only, and two columns are exact tables checked above.
-            if facts.loc[column, "std"] == 0.0 or set(values.unique()) <= {0, 1} or column == "month":
-                continue
+        for column in facts.index.difference([*DISCRETE_COLUMNS, "device_fraud_count"], sort=False):
+            values, fact = part[column], facts.loc[column]
+            # The fraud table holds rows with nothing missing, hence too many amounts.
             if name == "fraud" and column == "intended_balcon_amount":
                 continue
             if name == "fraud" and column in MISSING:
                 values = values[values >= 0]
-            q = ["q05", "q25", "q50", "q75", "q95"]
             measured = values.quantile([0.05, 0.25, 0.5, 0.75, 0.95]).to_numpy()
-            deviation = (
-                np.max(np.abs(measured - facts.loc[column, q].to_numpy(float))) / facts.loc[column, "std"]
-            )
-            rows.append((f"quantiles of {column}, {name}, max deviation / sd", 0.0, deviation, 0.25))
+            gap = np.abs(measured - fact[["q05", "q25", "q50", "q75", "q95"]].to_numpy(float))
+            tolerance = 0.2 + 5.0 / np.sqrt(max(len(values), 1))
+            quantity = f"quantiles of {column}, {name}, max deviation / sd"
+            rows.append((quantity, 0.0, gap.max() / fact["std"], tolerance))
     return rows
 
 
