@@ -24,7 +24,8 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 def stream_key(seed: int, purpose: str, *indices: int) -> tuple[int, ...]:
     """Return the entropy words behind :func:`stream`; distinct names give distinct keys."""
-    if seed < 0 or any(i < 0 for i in indices):
-        raise ValueError(f"seed and indices must be non-negative, got seed={seed}, indices={indices}")
-    # CRC-32 is a fixed, platform-independent map from names to words (Python's hash() is salted a process).
-    return (int(seed), zlib.crc32(purpose.encode()), *(int(i) for i in indices))
+    if not all(0 <= word < 2**32 for word in (seed, *indices)):
+        raise ValueError(f"seed and indices must be from 0 to 2**32 - 1, got seed={seed}, indices={indices}")
+    # CRC-32 is a fixed, platform-independent map from names to words (Python's hash() is salted a process). The count
+    # of indices keeps (s, p) and (s, p, 0) apart: SeedSequence pads with zeros.
+    return (int(seed), zlib.crc32(purpose.encode()), len(indices), *(int(i) for i in indices))

@@ -1,19 +1,15 @@
 """The stand-ins agree with the published figures, and the fidelity table notices when a data set does not."""
 
-import os
-import zipfile
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from qfl_core.data.fidelity import baf_fidelity, genome_fidelity, kmer_counts
+from qfl_core.data.baf import read_baf
+from qfl_core.data.fidelity import baf_fidelity, genome_fidelity
+from qfl_core.data.genome import read_genome
 from qfl_core.data.standin_baf import generate_baf
 from qfl_core.data.standin_genome import generate_genome
 
-DATA_DIR = os.environ.get("QFL_DATA_DIR")
-needs_data = pytest.mark.skipif(not DATA_DIR, reason="QFL_DATA_DIR is not set")
 COLUMNS = ["quantity", "published", "measured", "difference", "tolerance", "ok"]
 
 
@@ -81,20 +77,10 @@ def test_the_table_notices_swapped_letters():
     assert "GC mean, human" in failures(genome_fidelity(swapped, labels, ks=(1,)))
 
 
-def test_kmer_counts_match_a_hand_count_and_skip_other_letters():
-    counts = kmer_counts(np.array([b"AACAA", b"NACGT"]), 2)
-    words = [a + b for a in "ACGT" for b in "ACGT"]
-    assert {w: n for w, n in zip(words, counts[0], strict=True) if n} == {"AA": 2, "AC": 1, "CA": 1}
-    assert {w: n for w, n in zip(words, counts[1], strict=True) if n} == {"AC": 1, "CG": 1, "GT": 1}
-
-
 @pytest.mark.real_data
-@needs_data
-def test_baf_figures_on_real_rows_are_the_published_ones(frame):
-    real = pd.read_csv(Path(DATA_DIR) / "Base.csv")
-    result = baf_fidelity(
-        frame, seeds=range(6), real=real, models=("pca4_logistic", "logistic", "random_forest")
-    )
+def test_baf_figures_on_real_rows_are_the_published_ones(frame, real_data):
+    real, _ = read_baf(real_data / "Base.csv")
+    result = baf_fidelity(frame, seeds=range(6), real=real, models=("pca4_logistic", "logistic", "random_forest"))
     assert not failures(result)
     result = result.set_index("quantity")
     auc = result[result.index.str.startswith("ROC-AUC")]
@@ -104,14 +90,7 @@ def test_baf_figures_on_real_rows_are_the_published_ones(frame):
 
 
 @pytest.mark.real_data
-@needs_data
-def test_genome_stand_in_agrees_with_real_windows():
-    letters: dict[str, list[bytes]] = {"human": [], "worm": []}
-    with zipfile.ZipFile(Path(DATA_DIR) / "demo_human_or_worm_v0.zip") as archive:
-        for name in archive.namelist():
-            if name.endswith(".txt"):
-                letters[Path(name).parent.name].append(archive.read(name).strip())
-    real = np.array(letters["human"] + letters["worm"], dtype="S200")
-    labels = np.repeat([0, 1], [len(letters["human"]), len(letters["worm"])])
-    result = genome_fidelity(*generate_genome(8_000, seed=0), real=(real, labels))
+def test_genome_stand_in_agrees_with_real_windows(real_data):
+    real, _ = read_genome(real_data / "demo_human_or_worm_v0.zip")
+    result = genome_fidelity(*generate_genome(8_000, seed=0), real=(real.bases, real.labels))
     assert (result["measured"] - result["real"]).abs().max() < 0.03

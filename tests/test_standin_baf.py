@@ -1,21 +1,19 @@
 """The BAF stand-in: official layout, published marginals and drift, the same bytes everywhere."""
 
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from qfl_core.data import baf_facts, standin_baf
+from qfl_core.data.baf import read_baf
 from qfl_core.data.standin_baf import generate_baf
 from qfl_core.data.standin_curves import curves, overt_curve
 from qfl_core.data.standin_discrete import DISCRETE_COLUMNS, discrete
 
-DATA_DIR = os.environ.get("QFL_DATA_DIR")
 LIMITS = {190, 200, 210, 490, 500, 510, 990, 1000, 1500, 1900, 2000, 2100}
-GOLDEN = "ccaf921c1ad4d0ab613e0b03364848d09d66bdd7fc2cd290a7a5cd7321ca0e8f"
+GOLDEN = "3a92857f26f2e31b788604b3ba1bedf5a14b10480a30a291b02df694637622ae"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def digest(frame: pd.DataFrame) -> str:
 
 def test_columns_and_dtypes_are_the_official_ones(frame):
     assert list(frame) == list(baf_facts.COLUMNS)
-    assert len(frame.columns) == 32
+    assert frame.dtypes.astype(str).value_counts().to_dict() == {"int64": 18, "float64": 9, "str": 5}
     for column in frame:
         if column in baf_facts.TEXT_COLUMNS:
             assert isinstance(frame[column].dtype, pd.StringDtype), column
@@ -144,24 +142,19 @@ def test_2000_rows_have_the_golden_digest():
     assert digest(generate_baf(2_000, seed=0)) == GOLDEN
 
 
-@pytest.mark.parametrize(
-    ("rows", "seed", "named"), [(0, 0, "rows.*0"), (-5, 0, "rows.*-5"), (10, -1, "seed.*-1")]
-)
+@pytest.mark.parametrize(("rows", "seed", "named"), [(0, 0, "rows.*0"), (-5, 0, "rows.*-5"), (10, -1, "seed.*-1")])
 def test_bad_input_is_an_error_that_names_the_value(rows, seed, named):
     with pytest.raises(ValueError, match=named):
         generate_baf(rows, seed)
 
 
 @pytest.mark.real_data
-@pytest.mark.skipif(not DATA_DIR, reason="QFL_DATA_DIR is not set")
-def test_layout_and_codes_are_those_of_the_real_rows(frame):
-    real = pd.read_csv(Path(DATA_DIR) / "Base.csv")
+def test_layout_and_codes_are_those_of_the_real_rows(frame, real_data):
+    real, _ = read_baf(real_data / "Base.csv")
     assert list(frame) == list(real)
-    assert (frame.dtypes == real.dtypes).all()
+    assert set(frame.select_dtypes("number")) == set(real.select_dtypes("number"))
     for column in DISCRETE_COLUMNS:
         assert set(real[column]) <= set(discrete(column).values), column
     for column in real.select_dtypes("number"):
         assert frame[column].min() >= real[column].min() - 0.2 * real[column].std(), column
-        assert frame[column].max() <= real[column].max() + (2 if column == "month" else real[column].std()), (
-            column
-        )
+        assert frame[column].max() <= real[column].max() + (2 if column == "month" else real[column].std()), column

@@ -44,15 +44,15 @@ def audit(splits: Splits, seed: int = 0) -> pd.DataFrame:
 
     Returns one row a model: accuracy, balanced_accuracy, roc_auc.
     """
-    rows = {}
+    rows, y = {}, splits.test.y
     for name, model in reference_models(seed).items():
         with threadpool_limits(1):  # small data: threads only wait for each other, badly so on a busy machine
             model.fit(splits.train.X, splits.train.y)
-        predicted, y = model.predict(splits.test.X), splits.test.y
+            predicted, score = model.predict(splits.test.X), model.predict_proba(splits.test.X)[:, 1]
         rows[name] = {
             "accuracy": accuracy_score(y, predicted),
             "balanced_accuracy": balanced_accuracy_score(y, predicted),
-            "roc_auc": roc_auc_score(y, model.predict_proba(splits.test.X)[:, 1]),
+            "roc_auc": roc_auc_score(y, score),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 

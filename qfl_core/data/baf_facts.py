@@ -24,7 +24,7 @@ COLUMNS = (
 TEXT_COLUMNS = ("payment_type", "employment_status", "housing_status", "source", "device_os")
 FLOAT_COLUMNS = (
     "income", "name_email_similarity", "days_since_request", "intended_balcon_amount", "velocity_6h",
-    "velocity_24h", "velocity_4w", "session_length_in_minutes",
+    "velocity_24h", "velocity_4w", "proposed_credit_limit", "session_length_in_minutes",
 )  # fmt: skip
 BINARY_COLUMNS = (
     "email_is_free", "phone_home_valid", "phone_mobile_valid", "has_other_cards", "foreign_request",

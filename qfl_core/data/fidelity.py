@@ -32,6 +32,7 @@ from qfl_core.data.baf_facts import (
     rates,
     table,
 )
+from qfl_core.data.genome import kmer_counts
 from qfl_core.data.standin_discrete import DISCRETE_COLUMNS
 
 TRAIN_ROWS, VALIDATION_ROWS, TEST_ROWS = 2_999, 750, 20_000
@@ -80,7 +81,7 @@ def genome_fidelity(
 
     Parameters
     ----------
-    sequences : (n,) bytes of equal length, letters A, C, G, T (others are skipped in the counts).
+    sequences : (n,) bytes of equal length, letters A, C, G, T.
     labels : (n,) human = 0, worm = 1.
     ks : word lengths of the k-mer logistic regressions.
     seed : of the split into 80 % training and 20 % test sequences.
@@ -92,24 +93,6 @@ def genome_fidelity(
     """
     measured = _genome_measures(sequences, labels, ks, seed)
     return _tidy(measured, None if real is None else _genome_measures(*real, ks, seed))
-
-
-def kmer_counts(sequences: np.ndarray, k: int) -> np.ndarray:
-    """Return counts (n, 4^k) of the words of length k over A, C, G, T in alphabetical order."""
-    letters = np.ascontiguousarray(sequences).view(np.uint8).reshape(len(sequences), -1)
-    code = np.full(256, -1, dtype=np.int64)
-    code[np.frombuffer(b"ACGT", dtype=np.uint8)] = np.arange(4)
-    digits = code[letters]
-    windows = digits.shape[1] - k + 1
-    word = np.zeros((len(digits), windows), dtype=np.int64)
-    valid = np.ones_like(word, dtype=bool)
-    for i in range(k):
-        digit = digits[:, i : i + windows]
-        word = word * 4 + digit
-        valid &= digit >= 0
-    row = np.broadcast_to(np.arange(len(digits))[:, None], word.shape)
-    flat = (row * 4**k + word)[valid]
-    return np.bincount(flat, minlength=len(digits) * 4**k).reshape(len(digits), 4**k)
 
 
 def _tidy(measured: list[tuple], real: list[tuple] | None) -> pd.DataFrame:
@@ -218,9 +201,7 @@ def _model_rows(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) ->
     scores: dict[str, list[float]] = {name: [] for name in ("explained", *models)}
     y = frame["fraud_bool"].to_numpy()
     for seed in seeds:
-        train, rest = train_test_split(
-            np.arange(len(y)), train_size=TRAIN_ROWS, stratify=y, random_state=seed
-        )
+        train, rest = train_test_split(np.arange(len(y)), train_size=TRAIN_ROWS, stratify=y, random_state=seed)
         rest = train_test_split(rest, train_size=VALIDATION_ROWS, stratify=y[rest], random_state=seed)[1]
         # train_test_split already shuffled the rest, keeping the class shares only on average.
         test = rest[:TEST_ROWS]
