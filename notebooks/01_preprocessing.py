@@ -51,7 +51,7 @@ configs = {dataset: settings.config(dataset, seed=seed) for dataset in datasets}
 # %%
 splits = {dataset: load_splits(config) for dataset, config in configs.items()}
 facts = {name: (f"data: {part.source}", f"seed {seed}", f"profile {profile}") for name, part in splits.items()}
-pd.DataFrame({name: {"source": part.source, **part.notes} for name, part in splits.items()}).fillna(0)
+pd.DataFrame({name: {"source": part.source, "rows dropped": sum(part.notes.values())} for name, part in splits.items()})
 
 # %% [markdown]
 # ## What does it look like?

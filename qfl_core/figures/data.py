@@ -70,26 +70,23 @@ def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Figure:
 
     ``table`` has the columns encoding, model, order, balanced_accuracy. A gap between the two markers is the leak.
     """
-    grid = sns.catplot(
-        table,
-        kind="point",
-        x="balanced_accuracy",
-        y="model",
-        hue="order",
-        col="encoding",
-        linestyle="none",
-        markers=["o", "X"],
-        palette=[CLASS_COLOURS[0], CLASS_COLOURS[1]],
-        height=2.6,
-        aspect=1.15,
-        errorbar=None,
-        dodge=0.35,
-    )
-    grid.set_titles("{col_name}").set_axis_labels("balanced accuracy", "")
-    for axis in grid.axes.flat:
-        axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1)
-        axis.set(xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])
-        axis.text(0.51, axis.get_ylim()[0], "chance", va="bottom", fontsize=7, color="0.4")
-    sns.move_legend(grid, "lower left", bbox_to_anchor=(0.02, -0.04), ncols=2, title="dictionary built in")
-    footer(grid.figure, *facts)
-    return grid.figure
+    encodings = list(table["encoding"].unique())
+    figure, axes = plt.subplots(1, len(encodings), figsize=(1.0 + 2.8 * len(encodings), 2.8), sharey=True)
+    for axis, encoding in zip(np.atleast_1d(axes), encodings, strict=True):
+        mine = table[table["encoding"] == encoding]
+        sns.stripplot(
+            mine,
+            x="balanced_accuracy",
+            y="model",
+            hue="order",
+            ax=axis,
+            palette=CLASS_COLOURS,
+            dodge=True,
+            jitter=False,
+            size=7,
+        )
+        axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1, label="chance")
+        axis.set(title=encoding, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])
+    legend_below(figure, figure.axes[0], columns=3)
+    footer(figure, *facts)
+    return figure

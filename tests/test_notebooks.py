@@ -1,0 +1,99 @@
+"""Notebooks: paired, parameterised, without function definitions, with stored runs, run whole or not at all."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+import papermill
+import pytest
+
+from qfl_core.config import PROFILE_KEYS
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+RUNNER = ROOT / "tools" / "run_notebook.py"
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def code_cells(path: Path) -> list[dict]:
+    return [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def test_there_are_notebooks():
+    assert [p.stem for p in NOTEBOOKS] == ["01_preprocessing"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_pairs_are_in_sync(path):
+    paired, script = jupytext.read(path), jupytext.read(path.with_suffix(".py"))
+    assert [(c.cell_type, c.source, c.metadata.get("tags")) for c in paired.cells] == [
+        (c.cell_type, c.source, c.metadata.get("tags")) for c in script.cells
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_one_parameters_cell_names_what_the_profiles_name(path):
+    tagged = [c for c in code_cells(path) if "parameters" in c["metadata"].get("tags", [])]
+    assert len(tagged) == 1
+    assert set(papermill.inspect_notebook(str(path))) == PROFILE_KEYS
+    assert 'profile = "smoke"' in "".join(tagged[0]["source"])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebooks_define_nothing_and_are_stored_executed(path):
+    for number, cell in enumerate(code_cells(path), start=1):
+        source = "".join(cell["source"])
+        defined = [n for n in ast.walk(ast.parse(source)) if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Lambda))]
+        assert not defined, source
+        assert cell["execution_count"] == number
+        assert not [o for o in cell["outputs"] if o["output_type"] == "error"]
+        assert not [o for o in cell["outputs"] if o.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_stored_outputs_come_from_the_stand_ins_and_carry_no_papermill_metadata(path):
+    text = path.read_text()
+    assert "stand-in" in text
+    assert '"papermill"' not in text
+
+
+def run(tmp_path: Path, cells: list[str], *options: str) -> tuple[subprocess.CompletedProcess, Path]:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook.cells[0].metadata["tags"] = ["parameters"]
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    source, output = tmp_path / "in.ipynb", tmp_path / "out" / "in.ipynb"
+    nbformat.write(notebook, source)
+    command = [sys.executable, str(RUNNER), str(source), str(output), "--profile", "smoke", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False), output
+
+
+PARAMETERS = 'profile = ""\nseeds = []\ndatasets = []\nexperiment = {}'
+
+
+def test_the_runner_passes_the_profile_and_its_overrides(tmp_path):
+    result, output = run(
+        tmp_path, [PARAMETERS, "print(profile, seeds, datasets)"], "--seeds", "3,4", "--datasets", "baf"
+    )
+    assert result.returncode == 0, result.stderr
+    assert "smoke [3, 4] ['baf']" in output.read_text()
+    assert [p.name for p in output.parent.iterdir()] == ["in.ipynb"]
+
+
+def test_a_failed_notebook_leaves_no_target_and_shows_its_cell(tmp_path):
+    result, output = run(tmp_path, [PARAMETERS, "answer = 41", "raise ValueError('not forty-two')"])
+    assert result.returncode == 1
+    assert "raise ValueError('not forty-two')" in result.stderr
+    assert "ValueError: not forty-two" in result.stderr
+    assert [p.name for p in output.parent.iterdir()] == ["in.failed.ipynb"]
+
+
+def test_an_unknown_parameter_is_refused_before_execution(tmp_path):
+    result, output = run(tmp_path, ["profile = ''\nseed = []\ndatasets = []\nexperiment = {}", "1 / 0"])
+    assert result.returncode == 2
+    assert "no parameter 'seeds' (did you mean 'seed'?)" in result.stderr
+    assert not output.parent.exists()
