@@ -1,0 +1,203 @@
+"""A compiled program applied to batches of row vectors.
+
+Rows have shape ``(N, r, d)``: N angle vectors (or 1, which broadcasts), r rows that share one, d amplitudes. Forward
+they are states, psi -> U psi; reversed, ``A -> A U`` from the last block to the first, which turns selected rows
+of the identity into the same rows of U(theta).
+
+Bits: every matrix product in here has a shape fixed by the program and is repeated over N, and everything else is
+element by element; a row's result therefore does not depend on N or on its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qfl_core.engines.compile import Dense, Local, Monomial, Program
+
+MAX_GROUP = 5
+
+
+@dataclass(frozen=True, eq=False)
+class _LocalStep:
+    """A Local block as matrices on groups of neighbouring qubits; ``layer`` indexes the batched ones."""
+
+    layer: int | None
+    fixed: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _MonomialStep:
+    source: np.ndarray
+    inverse: np.ndarray
+    phase: np.ndarray | None
+    signs: tuple[np.ndarray, ...]
+    weights: tuple[dict[int, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _DenseStep:
+    targets: tuple[int, ...]
+    matrix: np.ndarray
+
+
+class Kernel:
+    """Runs one :class:`Program`.
+
+    Attributes
+    ----------
+    dtype : float64 where every block is real (RealAmplitudes), else complex128.
+    dim : number of amplitudes, d.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.dtype = np.dtype(float if program.is_real else complex)
+        self.num_qubits = program.num_qubits
+        self.dim = 2**program.num_qubits
+        self.groups = _groups(program.num_qubits)
+        layers = [b for b in program.blocks if isinstance(b, Local) and not b.is_fixed]
+        self._factors = self._factor_arrays(layers)
+        layer_of = {id(block): i for i, block in enumerate(layers)}
+        self._steps = tuple(self._step(block, layer_of) for block in program.blocks)
+
+    def forward(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        """Return ``rows : (N or 1, r, d)`` after the circuit with ``angles : (N, K)``."""
+        krons = self._krons(angles)
+        for step in self._steps:
+            rows = self._apply(step, rows, angles, krons, reverse=False)
+        return rows
+
+    def reverse(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)``."""
+        krons = self._krons(angles)
+        for step in reversed(self._steps):
+            rows = self._apply(step, rows, angles, krons, reverse=True)
+        return rows
+
+    def _apply(self, step, rows, angles, krons, reverse):
+        if isinstance(step, _LocalStep):
+            matrices = step.fixed if step.layer is None else [k[:, step.layer] for k in krons]
+            return self._apply_local(rows, matrices, reverse)
+        if isinstance(step, _MonomialStep):
+            return self._apply_monomial(step, rows, angles, reverse)
+        return self._apply_dense(step, rows, reverse)
+
+    def _apply_local(self, rows, matrices, reverse):
+        """Multiply the groups' matrices ``(N or 1, g, g)`` into the rows."""
+        r = rows.shape[1]
+        low = 1
+        for size, matrix in zip(self.groups, matrices, strict=True):
+            g = 2**size
+            turned = matrix.swapaxes(-1, -2)
+            if g == self.dim:
+                rows = rows @ (matrix if reverse else turned)
+            elif low == 1:
+                rows = rows.reshape(-1, r, self.dim // g, g) @ (matrix if reverse else turned)[:, None]
+            else:
+                shaped = rows.reshape(-1, r, self.dim // (g * low), g, low)
+                rows = (turned if reverse else matrix)[:, None, None] @ shaped
+            low *= g
+            rows = rows.reshape(-1, r, self.dim)
+        return rows
+
+    def _apply_monomial(self, step, rows, angles, reverse):
+        phase = step.phase
+        if step.signs:
+            turn = np.zeros((len(angles), self.dim))
+            for sign, weights in zip(step.signs, step.weights, strict=True):
+                turn += sum(w * angles[:, k] for k, w in weights.items())[:, None] * sign
+            moving = np.empty(turn.shape, dtype=complex)
+            np.cos(turn, out=moving.real)
+            np.sin(turn, out=moving.imag)
+            phase = moving if phase is None else moving * phase
+            phase = phase[:, None]
+        if reverse:
+            rows = rows if phase is None else rows * phase
+            return rows.take(step.inverse, axis=-1)
+        rows = rows.take(step.source, axis=-1)
+        return rows if phase is None else rows * phase
+
+    def _apply_dense(self, step, rows, reverse):
+        count, r, _ = rows.shape
+        n, k = self.num_qubits, len(step.targets)
+        # Axis 2 + j of the tensor is qubit n - 1 - j; the matrix wants its first target least significant.
+        axes = [2 + n - 1 - q for q in reversed(step.targets)]
+        ends = list(range(2 + n - k, 2 + n))
+        tensor = np.moveaxis(rows.reshape(count, r, *(2,) * n), axes, ends)
+        flat = np.ascontiguousarray(tensor).reshape(count, r, -1, 2**k)
+        flat = flat @ (step.matrix if reverse else step.matrix.T)
+        return np.moveaxis(flat.reshape(tensor.shape), ends, axes).reshape(count, r, self.dim)
+
+    def _step(self, block, layer_of):
+        if isinstance(block, Monomial):
+            phase = None if (block.phase == 1).all() else block.phase.astype(self.dtype)
+            inverse = np.argsort(block.source)
+            return _MonomialStep(block.source, inverse, phase, tuple(block.signs), tuple(block.weights))
+        if isinstance(block, Dense):
+            return _DenseStep(block.targets, block.matrix.astype(self.dtype))
+        if not block.is_fixed:
+            return _LocalStep(layer_of[id(block)], ())
+        c, s, _ = self._factor_arrays([block])
+        return _LocalStep(None, tuple(k[:, 0] for k in self._kron_groups((c + s)[None])))
+
+    def _factor_arrays(self, layers):
+        """Return A, B ``(depth, L, q, 2, 2)`` and the angle of each factor; missing factors are identities."""
+        depth = max((len(f) for layer in layers for f in layer.factors.values()), default=1)
+        shape = (depth, len(layers), self.num_qubits)
+        cosine = np.zeros((*shape, 2, 2), dtype=self.dtype)
+        sine = np.zeros((*shape, 2, 2), dtype=self.dtype)
+        angle = np.full(shape, -1)
+        cosine[...] = np.eye(2)
+        for i, layer in enumerate(layers):
+            for q, factors in layer.factors.items():
+                for j, (a, b, k) in enumerate(factors):
+                    cosine[j, i, q] = a if self.dtype.kind == "c" else a.real
+                    sine[j, i, q] = b if self.dtype.kind == "c" else b.real
+                    angle[j, i, q] = -1 if k is None else k
+        return cosine, sine, angle
+
+    def _krons(self, angles: np.ndarray) -> list[np.ndarray]:
+        """Return, for each group of qubits, the layers' matrices ``(N, L, g, g)``."""
+        cosine, sine, angle = self._factors
+        if not cosine.shape[1]:
+            return []
+        half = 0.5 * angles
+        if (angle < 0).any():
+            half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle -1: cos 0 A + sin 0 B = A
+        c, s = np.cos(half)[:, angle], np.sin(half)[:, angle]
+        return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
+
+    def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
+        """Return the groups' Kronecker products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
+        matrices = factors[:, 0]
+        for j in range(1, factors.shape[1]):
+            matrices = factors[:, j] @ matrices
+        out, first = [], 0
+        for size in self.groups:
+            out.append(_kron_all(matrices[:, :, first : first + size]))
+            first += size
+        return out
+
+
+def _kron_all(m: np.ndarray) -> np.ndarray:
+    """Return the Kronecker product over the qubit axis of ``m : (N, L, q, g, g)``, the last qubit leftmost."""
+    q = m.shape[2]
+    if q == 1:
+        return m[:, :, 0]
+    if q % 2 == 0:
+        return _kron_all(_kron(m[:, :, 1::2], m[:, :, ::2]))
+    return _kron(m[:, :, -1], _kron_all(m[:, :, :-1]))
+
+
+def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    product = high[..., :, None, :, None] * low[..., None, :, None, :]
+    size = high.shape[-1] * low.shape[-1]
+    return product.reshape(*high.shape[:-2], size, size)
+
+
+def _groups(num_qubits: int) -> tuple[int, ...]:
+    """Return sizes of at most MAX_GROUP neighbouring qubits, as equal as can be, least significant first."""
+    count = -(-num_qubits // MAX_GROUP)
+    return tuple(num_qubits // count + (i < num_qubits % count) for i in range(count))
