@@ -77,7 +77,9 @@ class QNN:
             return self.feature_map
         if self.feature_map == "zz":
             if self.num_features < 2:
-                raise ValueError("feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1")
+                raise ValueError(
+                    "feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1"
+                )
             return zz_feature_map(
                 self.num_features, reps=self.feature_map_reps, entanglement=self.feature_map_entanglement
             )

@@ -93,10 +93,10 @@ def check_features(X: np.ndarray, num_features: int) -> np.ndarray:
 def check_weights(weights: np.ndarray, num_weights: int, ndim: tuple[int, ...] = (1, 2)) -> np.ndarray:
     """Return ``weights`` as finite float64 whose last axis has ``num_weights`` entries."""
     array = _real_array("weights", weights)
-    if array.ndim not in ndim or array.shape[-1] != num_weights:
+    if np.ndim(weights) not in ndim or array.shape[-1] != num_weights:
         lead = {1: f"({num_weights},)", 2: f"(B, {num_weights})", 3: f"(clients, S, {num_weights})"}
         expected = " or ".join(lead[n] for n in ndim)
-        raise ValueError(f"weights must have shape {expected}, got {array.shape}")
+        raise ValueError(f"weights must have shape {expected}, got {np.shape(weights)}")
     return array
 
 

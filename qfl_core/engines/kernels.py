@@ -11,6 +11,7 @@ element by element; a row's result therefore does not depend on N or on its neig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -59,6 +60,7 @@ class Kernel:
         self.groups = _groups(program.num_qubits)
         layers = [b for b in program.blocks if isinstance(b, Local) and not b.is_fixed]
         self._factors = self._factor_arrays(layers)
+        self._has_fixed_factors = bool((self._factors[2] < 0).any())
         layer_of = {id(block): i for i, block in enumerate(layers)}
         self._steps = tuple(self._step(block, layer_of) for block in program.blocks)
 
@@ -164,7 +166,7 @@ class Kernel:
         if not cosine.shape[1]:
             return []
         half = 0.5 * angles
-        if (angle < 0).any():
+        if self._has_fixed_factors:
             half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle -1: cos 0 A + sin 0 B = A
         c, s = np.cos(half)[:, angle], np.sin(half)[:, angle]
         return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
@@ -192,9 +194,19 @@ def _kron_all(m: np.ndarray) -> np.ndarray:
 
 
 def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    product = high[..., :, None, :, None] * low[..., None, :, None, :]
-    size = high.shape[-1] * low.shape[-1]
-    return product.reshape(*high.shape[:-2], size, size)
+    """Return the Kronecker product of the last two axes; both are spread by gathers, then multiplied in one go."""
+    g, h = low.shape[-1], high.shape[-1]
+    from_high, from_low = _kron_index(h, g)
+    spread = high.reshape(*high.shape[:-2], h * h).take(from_high, axis=-1)
+    spread *= low.reshape(*low.shape[:-2], g * g).take(from_low, axis=-1)
+    return spread.reshape(*high.shape[:-2], g * h, g * h)
+
+
+@lru_cache(maxsize=64)
+def _kron_index(h: int, g: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where entry (i, j) of a Kronecker product finds its two factors, as flat indices."""
+    i, j = np.indices((g * h, g * h)).reshape(2, -1)
+    return (i // g) * h + j // g, (i % g) * g + j % g
 
 
 def _groups(num_qubits: int) -> tuple[int, ...]:

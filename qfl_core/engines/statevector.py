@@ -54,7 +54,9 @@ class Encoded:
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
             raise ValueError(f"indices must be a vector of integers, got {indices.dtype} {indices.shape}")
         if len(indices) and (indices.min() < 0 or indices.max() >= self.num_samples):
-            raise ValueError(f"indices must lie in [0, {self.num_samples}), got {indices.min()}..{indices.max()}")
+            raise ValueError(
+                f"indices must lie in [0, {self.num_samples}), got {indices.min()}..{indices.max()}"
+            )
         rows = np.zeros((_padded(len(indices), self.pad), self.rows.shape[1]), dtype=self.rows.dtype)
         np.take(self.rows, indices, axis=0, out=rows[: len(indices)])
         return Encoded(rows, len(indices), self.owner, self.pad)
@@ -143,11 +145,15 @@ class StatevectorEngine(Engine):
         real = self._ansatz.program.is_real
         if self.strategy == "products":
             return (d * (d + 1) // 2 if real else d * d), np.dtype(float), PAD_SAMPLES
-        return d, np.dtype(complex), TILE if self.strategy == "unitary" else 1
+        if self.strategy == "unitary":
+            return 2 * d, np.dtype(float), TILE
+        return d, np.dtype(complex), 1
 
     def _stored(self, psi: np.ndarray) -> np.ndarray:
-        if self.strategy != "products":
+        if self.strategy == "gates":
             return psi
+        if self.strategy == "unitary":
+            return np.concatenate([psi.real, psi.imag], axis=1)
         i, j = self._upper
         w = psi[:, i].conj() * psi[:, j] * np.where(i == j, 1.0, 2.0)
         if self._ansatz.program.is_real:
@@ -222,7 +228,7 @@ class StatevectorEngine(Engine):
         jacobian = None if program.angles.is_identity else program.angles.jacobian(theta)
         with self._limit():
             for b, a in enumerate(angles):
-                p = self._exact(encoded, np.concatenate([a + shift, a - shift])) if count else np.zeros((0, 0))
+                p = self._exact(encoded, np.concatenate([a + shift, a - shift]))
                 slope = 0.5 * (p[:count] - p[count:]).T
                 out[b] = slope if jacobian is None else np.einsum("nk,kp->np", slope, jacobian[b])
         return out[0] if weights.ndim == 1 else out
@@ -258,7 +264,7 @@ class StatevectorEngine(Engine):
         """Return the entries of G = A^dag A that multiply the stored products, ``(B, width)``."""
         A = self._odd_rows(angles)
         G = np.matmul(A.conj().swapaxes(1, 2) if A.dtype.kind == "c" else A.swapaxes(1, 2), A)
-        G = G.reshape(len(G), -1).take(self._flat_upper, axis=1)
+        G = G.reshape(len(G), G.shape[1] ** 2).take(self._flat_upper, axis=1)
         if G.dtype.kind != "c":
             return G
         return np.concatenate([G.real, G.imag[:, self._upper[0] != self._upper[1]]], axis=1)
@@ -271,15 +277,22 @@ class StatevectorEngine(Engine):
         return np.einsum("nk,bk->bn", encoded.rows, padded)[: len(G), : len(encoded)]
 
     def _tiles(self, encoded: Encoded, A: np.ndarray) -> np.ndarray:
+        """Return |A psi|^2 in real arithmetic, tile by tile; A is padded so that BLAS meets no odd edge."""
         out = np.empty((len(A), len(encoded)))
-        tiles = encoded.rows.reshape(-1, TILE, encoded.rows.shape[1])
+        d = A.shape[2]
+        pad = np.zeros((_padded(A.shape[1], PAD_THETAS) - A.shape[1], d))
         for b, rows in enumerate(A):
+            re = np.concatenate([rows.real, pad])
+            if rows.dtype.kind == "c":
+                im = np.concatenate([rows.imag, pad])
+                # (re, im) of A psi, for psi stored as (re, im).
+                matrix = np.block([[re, -im], [im, re]])
+                tiles = encoded.rows.reshape(-1, TILE, 2 * d)
+            else:
+                matrix = re
+                tiles = encoded.rows.reshape(-1, 2 * TILE, d)
             for t, tile in enumerate(tiles):
-                if rows.dtype.kind == "c":
-                    amplitudes = tile @ rows.T
-                    p = (amplitudes.real**2 + amplitudes.imag**2).sum(axis=1)
-                else:
-                    p = ((tile.real @ rows.T) ** 2 + (tile.imag @ rows.T) ** 2).sum(axis=1)
+                p = ((tile @ matrix.T) ** 2).reshape(TILE, -1).sum(axis=1)
                 stop = min((t + 1) * TILE, len(encoded))
                 out[b, t * TILE : stop] = p[: stop - t * TILE]
         return out
