@@ -10,7 +10,8 @@ from qiskit.circuit.library import efficient_su2, pauli_feature_map, real_amplit
 from qiskit.quantum_info import Statevector
 
 from qfl_core.engines import make_engine
-from qfl_core.engines.statevector import STRATEGIES, blas_is_position_free
+from qfl_core.engines.cached import blas_is_position_free
+from qfl_core.engines.statevector import STRATEGIES
 from qfl_core.qnn import QNN, odd_parity
 from qfl_core.streams import stream
 
@@ -181,7 +182,7 @@ def test_the_slower_product_of_fixed_order_is_exact_too(rng, monkeypatch):
     engine = make_engine("statevector", qnn)
     encoded, W = engine.encode(rng.uniform(0, 3, (20, 3))), rng.uniform(-3, 3, (5, qnn.num_weights))
     fast = engine.probabilities(encoded, W)
-    monkeypatch.setattr("qfl_core.engines.statevector.blas_is_position_free", lambda width: False)
+    monkeypatch.setattr("qfl_core.engines.cached.blas_is_position_free", lambda width: False)
     slow = engine.probabilities(encoded, W)
     assert np.abs(slow - fast).max() < 1e-14
     assert np.array_equal(slow[2:3, 4:9], engine.probabilities(encoded.take(np.arange(4, 9)), W[2:3]))
@@ -264,8 +265,8 @@ def test_threads_are_limited_inside_a_call_and_restored_after(rng, monkeypatch):
     qnn = QNN(2)
     engine = make_engine("statevector", qnn, threads=1)
     seen = []
-    original = engine._product
-    monkeypatch.setattr(engine, "_product", lambda *a: (seen.append(blas()), original(*a))[1])
+    original = engine._exact
+    monkeypatch.setattr(engine, "_exact", lambda *a: (seen.append(blas()), original(*a))[1])
     engine.probabilities(engine.encode(np.zeros((1, 2))), np.zeros(qnn.num_weights))
     assert seen == [[1] * len(before)]
     assert blas() == before
@@ -278,7 +279,7 @@ def test_past_memory_is_a_clear_error():
         make_engine("statevector", QNN(15, 1, 0, feature_map="z"), memory=2**20)
     engine = make_engine("statevector", QNN(4), memory=2**20)
     with pytest.raises(
-        ValueError, match="encoding 5000 samples with strategy 'products' needs 5,440,000 bytes"
+        ValueError, match="encoding 5000 samples needs 5,440,000 bytes"
     ):
         engine.encode(np.zeros((5000, 4)))
 
