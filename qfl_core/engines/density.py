@@ -97,10 +97,14 @@ class DensityEngine(CachedEngine):
         before: list = []
         after: list = []
         reached: set[int] = set()
+        acted: set[int] = set()
         for instruction in reversed(self.transpiled.data):
             gate, qubits = instruction.operation, _indices(self.transpiled, instruction)
             if gate.name in IGNORED:
+                if gate.name == "measure" and acted & set(qubits):
+                    raise ValueError(f"qubit {qubits[0]} is used after its measurement; expected it last")
                 continue
+            acted |= set(qubits)
             if set(_free_parameters(gate)) & inputs or reached & set(qubits):
                 before.append((gate, qubits))
                 reached |= set(qubits)
@@ -205,7 +209,8 @@ def _compile(gates: list, errors: _Errors, position: dict[int, int], parameters)
     expressions: list[ParameterExpression] = []
     for gate, physical in gates:
         qubits = tuple(position[q] for q in physical)
-        if not hasattr(gate, "to_matrix") or len(qubits) > 2:
+        # Aer gives delays a noise of their own, outside the noise model's table.
+        if gate.name == "delay" or not hasattr(gate, "to_matrix") or len(qubits) > 2:
             raise ValueError(f"unsupported instruction {gate.name!r}: expected gates of one or two qubits")
         if _free_parameters(gate):
             expressions.append(gate.params[0])
