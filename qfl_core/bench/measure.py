@@ -1,0 +1,326 @@
+"""The measurements: every engine and peer on the same inputs, in one process, with agreement checked."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers
+from qfl_core.bench.timing import once, seconds
+from qfl_core.engines import make_engine
+from qfl_core.qnn import QNN
+from qfl_core.streams import stream
+
+SHOTS = 1024
+EXACT = 1e-9
+# Five standard deviations of a fraction of 1,024 shots, at most.
+SAMPLED = 5 * 0.5 / np.sqrt(SHOTS)
+PACKAGES = ("numpy", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio that the engine is to reach: at least, or at most, a limit."""
+
+    name: str
+    limit: float
+    at_least: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` reaches the target."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+TARGETS = (
+    Target("exact: rate / bare matrix product's", 0.5),
+    Target("exact: rate / EstimatorQNN on Aer", 10_000),
+    Target("exact: rate / PennyLane broadcast", 300),
+    Target("shots: time / bare binomial draws'", 1.5, at_least=False),
+    Target("SPSA iteration: time / its draws'", 10, at_least=False),
+    Target("density: rate / AerSimulator.from_backend", 200),
+    Target("density: rate / SamplerV2 local mode", 1_000),
+    Target("10 qubits: rate / Aer EstimatorV2", 5),
+)
+
+
+class Bench:
+    """Collects rows (name, evaluations, seconds, difference from the exact values) and ratios."""
+
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
+        self.rounds = 5 if quick else 60
+        self.rows: list[dict] = []
+        self.ratios: dict[str, float] = {}
+        self.scaling: dict[str, list[dict]] = {}
+
+    def row(self, case: str, name: str, count: int, time: float, difference: float | None, limit: float) -> None:
+        """Add a measured row; a peer that disagrees stops the bench, because its speed would mean nothing."""
+        if difference is not None and not difference <= limit:
+            raise ValueError(f"{name} differs by {difference:.3g} from the exact values, expected <= {limit:.3g}")
+        self.rows.append(
+            {
+                "case": case,
+                "name": name,
+                "evaluations": count,
+                "seconds": time,
+                "rate": count / time,
+                "difference": difference,
+            }
+        )
+
+    def rate(self, name: str) -> float:
+        """Return the evaluations a second of the row ``name``."""
+        return next(r["rate"] for r in self.rows if r["name"] == name)
+
+
+def run_bench(quick: bool = False) -> dict:
+    """Measure everything and return rows, ratios against their targets, scaling and the machine.
+
+    Parameters
+    ----------
+    quick : fewer repetitions and circuits, for a test; the ratios are then rough.
+    """
+    bench = Bench(quick)
+    _four_qubits(bench)
+    _density(bench)
+    _ten_qubits(bench)
+    _scaling(bench)
+    targets = [
+        {
+            "name": t.name,
+            "limit": t.limit,
+            "at_least": t.at_least,
+            "value": bench.ratios.get(t.name),
+            "reached": None if t.name not in bench.ratios else t.holds(bench.ratios[t.name]),
+        }
+        for t in TARGETS
+    ]
+    return {
+        "quick": quick,
+        "machine": _machine(),
+        "rows": bench.rows,
+        "targets": targets,
+        "scaling": bench.scaling,
+    }
+
+
+def _four_qubits(bench: Bench) -> None:
+    qnn = QNN(4)
+    n, thetas = 3000, 20
+    rng = stream(0, "bench")
+    X, W = rng.uniform(0, np.pi, (n, 4)), rng.uniform(-np.pi, np.pi, (thetas, 16))
+    exact = make_engine("statevector", qnn)
+    shots = make_engine("statevector", qnn, shots=SHOTS)
+    encoded, measured = exact.encode(X), shots.encode(X)
+    p = exact.probabilities(encoded, W)
+    features, entries = encoded.rows, rng.normal(size=(136, thetas))
+    clients = [measured.take(np.arange(50) + 50 * i) for i in range(10)]
+    signs = W.reshape(10, 2, 16)
+    rngs = [stream(0, "bench-client", i) for i in range(10)]
+    few = np.ascontiguousarray(p[:2, :500])
+    names = {
+        "product": "limit: (3000, 136) @ (136, 20)",
+        "ours": "statevector, exact",
+        "draws": "limit: binomial draws",
+        "shots": "statevector, 1024 shots",
+        "spsa_draws": "limit: 1,000 binomial draws",
+        "spsa": "statevector, SPSA iteration",
+        "encode": "statevector, encode",
+    }
+    time = seconds({"product": lambda: features @ entries, "ours": lambda: exact.probabilities(encoded, W)}, 5 * bench.rounds)
+    time |= seconds(
+        {"draws": lambda: rng.binomial(SHOTS, p), "shots": lambda: shots.probabilities(measured, W, rng)},
+        bench.rounds,
+    )
+    time |= seconds(
+        {
+            "spsa_draws": lambda: rng.binomial(SHOTS, few),
+            "spsa": lambda: shots.probabilities_ragged(clients, signs, rngs),
+        },
+        5 * bench.rounds,
+    )
+    time |= seconds({"encode": lambda: exact.encode(X)}, max(3, bench.rounds // 10))
+    drawn = float(np.abs(shots.probabilities(measured, W[:1], rng) - p[:1])[:, :300].max())
+    case = "4 qubits, 3,000 samples x 20 thetas"
+    bench.row(case, names["product"], n * thetas, time["product"], None, 0)
+    bench.row(case, names["ours"], n * thetas, time["ours"], 0.0, EXACT)
+    bench.row(case, names["draws"], n * thetas, time["draws"], None, 0)
+    bench.row(case, names["shots"], n * thetas, time["shots"], drawn, SAMPLED)
+    bench.row("4 qubits, 10 clients x 50 samples x 2 signs", names["spsa_draws"], 1000, time["spsa_draws"], None, 0)
+    bench.row("4 qubits, 10 clients x 50 samples x 2 signs", names["spsa"], 1000, time["spsa"], None, 0)
+    bench.row("4 qubits, 3,000 samples", names["encode"], n, time["encode"], None, 0)
+    bench.ratios[TARGETS[0].name] = time["product"] / time["ours"]
+    bench.ratios[TARGETS[3].name] = time["shots"] / time["draws"]
+    bench.ratios[TARGETS[4].name] = time["spsa"] / time["spsa_draws"]
+    count = 30 if bench.quick else 300
+    for name, peer in qiskit_peers(qnn, SHOTS, seed=7).items():
+        peer(X[:2], W[0])
+        elapsed, values = once(lambda peer=peer: peer(X[:count], W[0]))
+        difference = float(np.abs(values - p[0, :count]).max())
+        limit = SAMPLED if name.startswith("Sampler") else EXACT
+        bench.row("4 qubits, samples x 1 theta", name, count, elapsed, difference, limit)
+    bench.ratios[TARGETS[1].name] = bench.rate(names["ours"]) / bench.rate("EstimatorQNN, Aer")
+    peer = pennylane_peer(qnn)
+    if peer is not None:
+        elapsed = seconds({"peer": lambda: peer(X, W[0])}, 3)["peer"]
+        difference = float(np.abs(peer(X, W[0]) - p[0]).max())
+        name = "PennyLane default.qubit, broadcast"
+        bench.row("4 qubits, samples x 1 theta", name, n, elapsed, difference, EXACT)
+        bench.ratios[TARGETS[2].name] = bench.rate(names["ours"]) / bench.rate(name)
+
+
+def _density(bench: Bench) -> None:
+    from qiskit_aer import AerSimulator
+    from qiskit_ibm_runtime.fake_provider import FakeFez
+
+    qnn = QNN(4)
+    rng = stream(1, "bench")
+    X, theta = rng.uniform(0, np.pi, (200, 4)), rng.uniform(-np.pi, np.pi, 16)
+    backend = FakeFez()
+    simulator = AerSimulator.from_backend(backend)
+    engine = make_engine("density", qnn, SHOTS, backend=backend, noise_model=simulator.options.noise_model)
+    exact = make_engine(
+        "density", qnn, backend=backend, noise_model=simulator.options.noise_model, transpiled=engine.transpiled
+    )
+    p = exact.probabilities(exact.encode(X), theta)
+    ours = seconds({"ours": lambda: engine.probabilities(engine.encode(X), theta, rng)}, max(3, bench.rounds // 6))
+    case, name = "4 qubits on FakeFez, 200 circuits, 1,024 shots", "density, encode included"
+    bench.row(case, name, 200, ours["ours"], None, 0)
+    count = 10 if bench.quick else 200
+    values = [dict(zip(qnn.input_parameters, x, strict=True)) for x in X]
+    fixed = dict(zip(qnn.weight_parameters, theta, strict=True))
+    circuits = [engine.transpiled.assign_parameters(v | fixed) for v in values[:count]]
+    elapsed, result = once(lambda: simulator.run(circuits, shots=SHOTS, seed_simulator=3).result())
+    odd = [sum(v for k, v in result.get_counts(i).items() if k.count("1") % 2) for i in range(count)]
+    difference = float(np.abs(np.array(odd) / SHOTS - p[:count]).max())
+    bench.row(case, "AerSimulator.from_backend", count, elapsed, difference, SAMPLED)
+    bench.ratios[TARGETS[5].name] = bench.rate(name) / bench.rate("AerSimulator.from_backend")
+    sampler = make_engine("primitives", qnn, SHOTS, sampler="fake", backend=backend, optimization_level=3)
+    matched = make_engine(
+        "density", qnn, backend=backend, noise_model=simulator.options.noise_model, transpiled=sampler.transpiled
+    )
+    count = 2 if bench.quick else 20
+    encoded = sampler.encode(X[:count])
+    elapsed, measured = once(lambda: sampler.probabilities(encoded, theta, rng))
+    difference = float(np.abs(measured - matched.probabilities(matched.encode(X[:count]), theta)).max())
+    bench.row(case, "SamplerV2, local mode", count, elapsed, difference, SAMPLED)
+    bench.ratios[TARGETS[6].name] = bench.rate(name) / bench.rate("SamplerV2, local mode")
+
+
+def _ten_qubits(bench: Bench) -> None:
+    qnn = QNN(10)
+    n = 64 if bench.quick else 1000
+    rng = stream(2, "bench")
+    X, theta = rng.uniform(0, np.pi, (n, 10)), rng.uniform(-np.pi, np.pi, qnn.num_weights)
+    engine = make_engine("statevector", qnn)
+    encoded = engine.encode(X)
+    time = seconds(
+        {
+            "all": lambda: engine.probabilities(engine.encode(X), theta),
+            "cached": lambda: engine.probabilities(encoded, theta),
+        },
+        3,
+    )
+    p = engine.probabilities(encoded, theta)
+    peer = aer_estimator(qnn)
+    peer(X[:2], theta)
+    elapsed, values = once(lambda: peer(X, theta))
+    case = f"10 qubits, {n:,} samples x 1 theta"
+    bench.row(case, f"statevector ({engine.strategy}), encode included", n, time["all"], 0.0, EXACT)
+    bench.row(case, f"statevector ({engine.strategy}), encoded before", n, time["cached"], 0.0, EXACT)
+    bench.row(case, "Aer EstimatorV2", n, elapsed, float(np.abs(values - p).max()), EXACT)
+    bench.ratios[TARGETS[7].name] = elapsed / time["all"]
+
+
+def _scaling(bench: Bench) -> None:
+    """Seconds of one exact call as one number grows and the others stay."""
+    rng = stream(3, "bench")
+    qnn = QNN(4)
+    engine = make_engine("statevector", qnn)
+    encoded = engine.encode(rng.uniform(0, np.pi, (30_000, 4)))
+    W = rng.uniform(-np.pi, np.pi, (1024, 16))
+    rounds = 3 if bench.quick else 15
+
+    def timed(call) -> float:
+        return seconds({"call": call}, rounds)["call"]
+
+    bench.scaling["samples"] = []
+    for n in (10, 100, 1000, 3000, 10_000, 30_000):
+        part = encoded.take(np.arange(n))
+        time = timed(lambda part=part: engine.probabilities(part, W[:20]))
+        bench.scaling["samples"].append({"value": n, "seconds": time, "evaluations": 20 * n})
+    part = encoded.take(np.arange(3000))
+    bench.scaling["thetas"] = []
+    for b in (1, 4, 20, 64, 256, 1024):
+        time = timed(lambda b=b: engine.probabilities(part, W[:b]))
+        bench.scaling["thetas"].append({"value": b, "seconds": time, "evaluations": 3000 * b})
+    bench.scaling["clients"] = []
+    for c in (1, 5, 10, 50, 200):
+        clients = [encoded.take(np.arange(50) + 50 * i) for i in range(c)]
+        weights = W[: 2 * c].reshape(c, 2, 16)
+        time = timed(lambda e=clients, w=weights: engine.probabilities_ragged(e, w))
+        bench.scaling["clients"].append({"value": c, "seconds": time, "evaluations": 100 * c})
+    bench.scaling["qubits"] = []
+    for q in range(2, 7 if bench.quick else 13):
+        model = QNN(q)
+        wide = make_engine("statevector", model)
+        rows = wide.encode(rng.uniform(0, np.pi, (200, q)))
+        theta = rng.uniform(-np.pi, np.pi, (2, model.num_weights))
+        time = seconds({"call": lambda w=wide, r=rows, t=theta: w.probabilities(r, t)}, 3)["call"]
+        row = {"value": q, "seconds": time, "evaluations": 400, "strategy": wide.strategy}
+        bench.scaling["qubits"].append(row)
+
+
+def _machine() -> dict:
+    from threadpoolctl import threadpool_info
+
+    blas = [d for d in threadpool_info() if d["user_api"] == "blas"]
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "blas": [{k: d.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for d in blas],
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def table(results: dict) -> str:
+    """Return the results as the text that the command prints."""
+    lines, case = [], None
+    for row in results["rows"]:
+        if row["case"] != case:
+            case = row["case"]
+            lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>9}  differs by"]
+        difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
+        lines.append(
+            f"  {row['name']:<48}{row['rate']:>16,.0f}{row['seconds']:>12.3g}{row['evaluations']:>9,}  {difference}"
+        )
+    lines += ["", f"{'Ratio':<50}{'target':>16}{'measured':>12}"]
+    for target in results["targets"]:
+        limit = f"{'>=' if target['at_least'] else '<='} {target['limit']:,g}"
+        value = "not run" if target["value"] is None else f"{target['value']:,.3g}"
+        verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
+        lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")
+    for name, points in results["scaling"].items():
+        lines += ["", f"{'Cost by ' + name:<50}{'evaluations/s':>16}{'seconds':>12}"]
+        for point in points:
+            label = f"{point['value']:,} {point.get('strategy', '')}"
+            rate = point["evaluations"] / point["seconds"]
+            lines.append(f"  {label:<48}{rate:>16,.0f}{point['seconds']:>12.3g}")
+    machine = results["machine"]
+    threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in machine["blas"])
+    packages = ", ".join(f"{k} {v}" for k, v in machine["packages"].items() if v)
+    lines += ["", f"{machine['cores']} cores, {threads}; Python {machine['python']}, {packages}"]
+    return "\n".join(lines).lstrip("\n")
