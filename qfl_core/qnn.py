@@ -124,13 +124,13 @@ class QNN:
         return self.circuit.measure_all(inplace=False)
 
     def bind(self, x: np.ndarray, theta: np.ndarray) -> QuantumCircuit:
-        """Return the circuit for one sample ``x : (num_features,)`` and one weight vector ``theta : (P,)``."""
+        """Return the circuit for one sample ``x : (num_features,)`` and one vector ``theta : (P,)``."""
         values = dict(zip(self.input_parameters, np.asarray(x, float), strict=True))
         values.update(zip(self.weight_parameters, np.asarray(theta, float), strict=True))
         return self.circuit.assign_parameters(values)
 
     def draw(self, output: str = "mpl", **options):
-        """Draw the circuit, as :meth:`qiskit.QuantumCircuit.draw` does (``output="text"`` needs no matplotlib)."""
+        """Draw the circuit with :meth:`qiskit.QuantumCircuit.draw` (``"text"`` needs no matplotlib)."""
         return self.circuit.draw(output=output, **options)
 
 

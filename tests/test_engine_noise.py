@@ -50,7 +50,7 @@ def chi_square_p_value(measured, p, shots):
     return stats.chi2.sf((z**2).sum(), df=z.size)
 
 
-# --- shots --------------------------------------------------------------------------------------------------------
+# --- shots ---
 
 
 def test_shots_have_the_distribution_of_aers_parities():
@@ -74,7 +74,7 @@ def test_shots_have_the_distribution_of_aers_parities():
 
 
 def test_certain_outcomes_survive_rounding():
-    """At x = 0 and theta = 0 a one-qubit z map returns to |0> or |1>: P is 0 or 1 up to rounding, and legal."""
+    """Where a state is |0> or |1>, P is 0 or 1 up to rounding, which the draws must survive."""
     flip = QuantumCircuit(1)
     flip.x(0)
     w = ParameterVector("w", 1)
@@ -98,7 +98,7 @@ def test_one_generator_a_theta_makes_draws_independent_of_the_batch():
         engine.probabilities(encoded, W, [rng])
 
 
-# --- primitives ---------------------------------------------------------------------------------------------------
+# --- primitives ---
 
 
 @pytest.mark.parametrize("sampler", ["statevector", "aer"])
@@ -186,7 +186,7 @@ def test_bad_primitives_are_named(monkeypatch):
         engine.probabilities(np.zeros((1, 2)), np.zeros(8), stream(0, "t"))
 
 
-# --- density ------------------------------------------------------------------------------------------------------
+# --- density ---
 
 
 def test_density_agrees_with_aer_on_the_same_transpiled_circuit(fez):
@@ -209,7 +209,7 @@ def test_density_agrees_with_aer_on_the_same_transpiled_circuit(fez):
 
 
 def test_density_equals_aers_exact_density_matrix(manila):
-    backend, simulator, noise_model = manila
+    backend, _, noise_model = manila
     qnn = QNN(3)
     rng = stream(6, "test-density")
     X, W = rng.uniform(0, 3, (3, 3)), rng.uniform(-3, 3, (2, qnn.num_weights))
@@ -346,7 +346,7 @@ def test_bad_density_input_is_named(manila):
     with pytest.raises(ValueError, match="shots must be an integer >= 1"):
         make_engine("density", qnn, shots=0, backend=backend, noise_model=noise_model)
     unmeasured = qnn.circuit.copy()
-    with pytest.raises(ValueError, match="measures bits .*expected 0 to 1"):
+    with pytest.raises(ValueError, match=r"measures bits .*expected 0 to 1"):
         make_engine("density", qnn, backend=backend, noise_model=noise_model, transpiled=unmeasured)
     delayed = qnn.circuit.copy()
     delayed.delay(10, 0)

@@ -141,7 +141,7 @@ def rng():
     return stream(7, "test-engine")
 
 
-# --- bits ---------------------------------------------------------------------------------------------------------
+# --- bits ---
 
 
 @settings(max_examples=60, deadline=None)
@@ -218,7 +218,7 @@ def test_ragged_calls_work_in_every_strategy(strategy, rng):
         assert np.array_equal(engine.probabilities(e, w), p)
 
 
-# --- gradients ----------------------------------------------------------------------------------------------------
+# --- gradients ---
 
 
 @settings(max_examples=20, deadline=None)
@@ -252,7 +252,7 @@ def test_gradient_of_the_paper_model_is_the_two_term_shift(rng):
     assert np.abs(engine.gradient(engine.encode(X), w) - expected).max() < TOLERANCE
 
 
-# --- threads and memory -------------------------------------------------------------------------------------------
+# --- threads and memory ---
 
 
 def test_threads_are_limited_inside_a_call_and_restored_after(rng, monkeypatch):
@@ -272,19 +272,25 @@ def test_threads_are_limited_inside_a_call_and_restored_after(rng, monkeypatch):
     assert blas() == before
 
 
+def test_bits_do_not_depend_on_the_number_of_threads(rng):
+    qnn = QNN(4)
+    X, W = rng.uniform(0, 3, (1500, 4)), rng.uniform(-3, 3, (20, 16))
+    one, all_of_them = make_engine("statevector", qnn, threads=1), make_engine("statevector", qnn)
+    p = one.probabilities(one.encode(X), W)
+    assert np.array_equal(p, all_of_them.probabilities(all_of_them.encode(X), W))
+
+
 def test_past_memory_is_a_clear_error():
     with pytest.raises(
         ValueError, match="15 qubits need 2,097,152 bytes a state, more than memory=1,048,576"
     ):
         make_engine("statevector", QNN(15, 1, 0, feature_map="z"), memory=2**20)
     engine = make_engine("statevector", QNN(4), memory=2**20)
-    with pytest.raises(
-        ValueError, match="encoding 5000 samples needs 5,440,000 bytes"
-    ):
+    with pytest.raises(ValueError, match="encoding 5000 samples needs 5,440,000 bytes"):
         engine.encode(np.zeros((5000, 4)))
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------
+# --- bad input ---
 
 
 def make(**options):

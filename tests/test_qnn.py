@@ -42,7 +42,7 @@ def test_measured_circuit_reads_every_logical_qubit_in_order():
 def test_bind_leaves_no_parameter():
     qnn = QNN(2)
     assert qnn.bind(np.zeros(2), np.zeros(qnn.num_weights)).num_parameters == 0
-    with pytest.raises(ValueError, match="shorter|longer"):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
         qnn.bind(np.zeros(3), np.zeros(qnn.num_weights))
 
 

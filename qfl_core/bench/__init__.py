@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qfl_core.bench.figure import draw
-from qfl_core.bench.measure import TARGETS, run_bench, table
+from qfl_core.bench.measure import TARGETS, run_bench
+from qfl_core.bench.report import table
 
 __all__ = ["TARGETS", "draw", "run_bench", "table"]

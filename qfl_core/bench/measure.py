@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers
+from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
+from qfl_core.bench.report import machine
 from qfl_core.bench.timing import once, seconds
 from qfl_core.engines import make_engine
 from qfl_core.qnn import QNN
@@ -19,7 +18,6 @@ SHOTS = 1024
 EXACT = 1e-9
 # Five standard deviations of a fraction of 1,024 shots, at most.
 SAMPLED = 5 * 0.5 / np.sqrt(SHOTS)
-PACKAGES = ("numpy", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,20 @@ class Bench:
         self.ratios: dict[str, float] = {}
         self.scaling: dict[str, list[dict]] = {}
 
-    def row(self, case: str, name: str, count: int, time: float, difference: float | None, limit: float) -> None:
+    def row(
+        self,
+        case: str,
+        name: str,
+        count: int,
+        time: float,
+        difference: float | None = None,
+        limit: float = 0.0,
+    ) -> None:
         """Add a measured row; a peer that disagrees stops the bench, because its speed would mean nothing."""
         if difference is not None and not difference <= limit:
-            raise ValueError(f"{name} differs by {difference:.3g} from the exact values, expected <= {limit:.3g}")
+            raise ValueError(
+                f"{name} differs by {difference:.3g} from the exact values, expected <= {limit:.3g}"
+            )
         self.rows.append(
             {
                 "case": case,
@@ -101,7 +109,7 @@ def run_bench(quick: bool = False) -> dict:
     ]
     return {
         "quick": quick,
-        "machine": _machine(),
+        "machine": machine(),
         "rows": bench.rows,
         "targets": targets,
         "scaling": bench.scaling,
@@ -109,6 +117,7 @@ def run_bench(quick: bool = False) -> dict:
 
 
 def _four_qubits(bench: Bench) -> None:
+    """The paper's model beside its limits, a matrix product and binomial draws, and its peers."""
     qnn = QNN(4)
     n, thetas = 3000, 20
     rng = stream(0, "bench")
@@ -116,61 +125,68 @@ def _four_qubits(bench: Bench) -> None:
     exact = make_engine("statevector", qnn)
     shots = make_engine("statevector", qnn, shots=SHOTS)
     encoded, measured = exact.encode(X), shots.encode(X)
-    p = exact.probabilities(encoded, W)
+    p = np.ascontiguousarray(exact.probabilities(encoded, W))
+    off = float(np.abs(p[:1, :50] - qiskit_statevector(qnn, X[:50], W[:1])).max())
     features, entries = encoded.rows, rng.normal(size=(136, thetas))
+    count = n * thetas
+    pair = {"limit": lambda: features @ entries, "ours": lambda: exact.probabilities(encoded, W)}
+    case, name = "4 qubits, 3,000 samples x 20 thetas", "statevector, exact"
+    time = seconds(pair, 5 * bench.rounds)
+    bench.row(case, "limit: (3000, 136) @ (136, 20)", count, time["limit"])
+    bench.row(case, name, count, time["ours"], off, EXACT)
+    bench.ratios[TARGETS[0].name] = time["limit"] / time["ours"]
+    with threadpool_limits(1, user_api="blas"):
+        time = seconds(pair, 5 * bench.rounds)
+    bench.row(case, "limit: the same product, one thread", count, time["limit"])
+    bench.row(case, "statevector, exact, one thread", count, time["ours"], off, EXACT)
+    time = seconds(
+        {
+            "limit": lambda: rng.binomial(SHOTS, p),
+            "ours": lambda: shots.probabilities(measured, W, rng),
+        },
+        max(3, bench.rounds // 2),
+    )
+    drawn = float(np.abs(shots.probabilities(measured, W[:1], rng) - p[:1])[:, :300].max())
+    bench.row(case, "limit: binomial draws", count, time["limit"])
+    bench.row(case, "statevector, 1024 shots", count, time["ours"], drawn, SAMPLED)
+    bench.ratios[TARGETS[3].name] = time["ours"] / time["limit"]
     clients = [measured.take(np.arange(50) + 50 * i) for i in range(10)]
-    signs = W.reshape(10, 2, 16)
     rngs = [stream(0, "bench-client", i) for i in range(10)]
     few = np.ascontiguousarray(p[:2, :500])
-    names = {
-        "product": "limit: (3000, 136) @ (136, 20)",
-        "ours": "statevector, exact",
-        "draws": "limit: binomial draws",
-        "shots": "statevector, 1024 shots",
-        "spsa_draws": "limit: 1,000 binomial draws",
-        "spsa": "statevector, SPSA iteration",
-        "encode": "statevector, encode",
-    }
-    time = seconds({"product": lambda: features @ entries, "ours": lambda: exact.probabilities(encoded, W)}, 5 * bench.rounds)
-    time |= seconds(
-        {"draws": lambda: rng.binomial(SHOTS, p), "shots": lambda: shots.probabilities(measured, W, rng)},
-        bench.rounds,
-    )
-    time |= seconds(
+    time = seconds(
         {
-            "spsa_draws": lambda: rng.binomial(SHOTS, few),
-            "spsa": lambda: shots.probabilities_ragged(clients, signs, rngs),
+            "limit": lambda: rng.binomial(SHOTS, few),
+            "ours": lambda: shots.probabilities_ragged(clients, W.reshape(10, 2, 16), rngs),
         },
         5 * bench.rounds,
     )
-    time |= seconds({"encode": lambda: exact.encode(X)}, max(3, bench.rounds // 10))
-    drawn = float(np.abs(shots.probabilities(measured, W[:1], rng) - p[:1])[:, :300].max())
-    case = "4 qubits, 3,000 samples x 20 thetas"
-    bench.row(case, names["product"], n * thetas, time["product"], None, 0)
-    bench.row(case, names["ours"], n * thetas, time["ours"], 0.0, EXACT)
-    bench.row(case, names["draws"], n * thetas, time["draws"], None, 0)
-    bench.row(case, names["shots"], n * thetas, time["shots"], drawn, SAMPLED)
-    bench.row("4 qubits, 10 clients x 50 samples x 2 signs", names["spsa_draws"], 1000, time["spsa_draws"], None, 0)
-    bench.row("4 qubits, 10 clients x 50 samples x 2 signs", names["spsa"], 1000, time["spsa"], None, 0)
-    bench.row("4 qubits, 3,000 samples", names["encode"], n, time["encode"], None, 0)
-    bench.ratios[TARGETS[0].name] = time["product"] / time["ours"]
-    bench.ratios[TARGETS[3].name] = time["shots"] / time["draws"]
-    bench.ratios[TARGETS[4].name] = time["spsa"] / time["spsa_draws"]
+    ragged = shots.probabilities_ragged(clients, W.reshape(10, 2, 16), rngs)
+    wanted = [p[2 * i : 2 * i + 2, 50 * i : 50 * i + 50] for i in range(10)]
+    drawn = max(float(np.abs(a - b).max()) for a, b in zip(ragged, wanted, strict=True))
+    case = "4 qubits, 10 clients x 50 samples x 2 signs, 1024 shots"
+    bench.row(case, "limit: 1,000 binomial draws", 1000, time["limit"])
+    bench.row(case, "statevector, SPSA iteration", 1000, time["ours"], drawn, SAMPLED)
+    bench.ratios[TARGETS[4].name] = time["ours"] / time["limit"]
+    time = seconds({"encode": lambda: exact.encode(X)}, max(3, bench.rounds // 10))
+    bench.row("4 qubits, encoding", "statevector, encode", n, time["encode"])
+    _peers(bench, qnn, X, W[0], p[0], bench.rate(name))
+
+
+def _peers(bench: Bench, qnn: QNN, X: np.ndarray, theta: np.ndarray, p: np.ndarray, ours: float) -> None:
     count = 30 if bench.quick else 300
+    case = "4 qubits, samples x 1 theta"
     for name, peer in qiskit_peers(qnn, SHOTS, seed=7).items():
-        peer(X[:2], W[0])
-        elapsed, values = once(lambda peer=peer: peer(X[:count], W[0]))
-        difference = float(np.abs(values - p[0, :count]).max())
+        peer(X[:2], theta)
+        elapsed, values = once(lambda peer=peer: peer(X[:count], theta))
         limit = SAMPLED if name.startswith("Sampler") else EXACT
-        bench.row("4 qubits, samples x 1 theta", name, count, elapsed, difference, limit)
-    bench.ratios[TARGETS[1].name] = bench.rate(names["ours"]) / bench.rate("EstimatorQNN, Aer")
+        bench.row(case, name, count, elapsed, float(np.abs(values - p[:count]).max()), limit)
+    bench.ratios[TARGETS[1].name] = ours / bench.rate("EstimatorQNN, Aer")
     peer = pennylane_peer(qnn)
     if peer is not None:
-        elapsed = seconds({"peer": lambda: peer(X, W[0])}, 3)["peer"]
-        difference = float(np.abs(peer(X, W[0]) - p[0]).max())
+        elapsed = seconds({"peer": lambda: peer(X, theta)}, 3)["peer"]
         name = "PennyLane default.qubit, broadcast"
-        bench.row("4 qubits, samples x 1 theta", name, n, elapsed, difference, EXACT)
-        bench.ratios[TARGETS[2].name] = bench.rate(names["ours"]) / bench.rate(name)
+        bench.row(case, name, len(X), elapsed, float(np.abs(peer(X, theta) - p).max()), EXACT)
+        bench.ratios[TARGETS[2].name] = ours / bench.rate(name)
 
 
 def _density(bench: Bench) -> None:
@@ -184,12 +200,19 @@ def _density(bench: Bench) -> None:
     simulator = AerSimulator.from_backend(backend)
     engine = make_engine("density", qnn, SHOTS, backend=backend, noise_model=simulator.options.noise_model)
     exact = make_engine(
-        "density", qnn, backend=backend, noise_model=simulator.options.noise_model, transpiled=engine.transpiled
+        "density",
+        qnn,
+        backend=backend,
+        noise_model=simulator.options.noise_model,
+        transpiled=engine.transpiled,
     )
     p = exact.probabilities(exact.encode(X), theta)
-    ours = seconds({"ours": lambda: engine.probabilities(engine.encode(X), theta, rng)}, max(3, bench.rounds // 6))
+    ours = seconds(
+        {"ours": lambda: engine.probabilities(engine.encode(X), theta, rng)}, max(3, bench.rounds // 6)
+    )
+    drawn = float(np.abs(engine.probabilities(engine.encode(X), theta, rng) - p).max())
     case, name = "4 qubits on FakeFez, 200 circuits, 1,024 shots", "density, encode included"
-    bench.row(case, name, 200, ours["ours"], None, 0)
+    bench.row(case, name, 200, ours["ours"], drawn, SAMPLED)
     count = 10 if bench.quick else 200
     values = [dict(zip(qnn.input_parameters, x, strict=True)) for x in X]
     fixed = dict(zip(qnn.weight_parameters, theta, strict=True))
@@ -201,7 +224,11 @@ def _density(bench: Bench) -> None:
     bench.ratios[TARGETS[5].name] = bench.rate(name) / bench.rate("AerSimulator.from_backend")
     sampler = make_engine("primitives", qnn, SHOTS, sampler="fake", backend=backend, optimization_level=3)
     matched = make_engine(
-        "density", qnn, backend=backend, noise_model=simulator.options.noise_model, transpiled=sampler.transpiled
+        "density",
+        qnn,
+        backend=backend,
+        noise_model=simulator.options.noise_model,
+        transpiled=sampler.transpiled,
     )
     count = 2 if bench.quick else 20
     encoded = sampler.encode(X[:count])
@@ -230,8 +257,9 @@ def _ten_qubits(bench: Bench) -> None:
     peer(X[:2], theta)
     elapsed, values = once(lambda: peer(X, theta))
     case = f"10 qubits, {n:,} samples x 1 theta"
-    bench.row(case, f"statevector ({engine.strategy}), encode included", n, time["all"], 0.0, EXACT)
-    bench.row(case, f"statevector ({engine.strategy}), encoded before", n, time["cached"], 0.0, EXACT)
+    off = float(np.abs(p[:5] - qiskit_statevector(qnn, X[:5], theta[None])[0]).max())
+    bench.row(case, f"statevector ({engine.strategy}), encode included", n, time["all"], off, EXACT)
+    bench.row(case, f"statevector ({engine.strategy}), encoded before", n, time["cached"], off, EXACT)
     bench.row(case, "Aer EstimatorV2", n, elapsed, float(np.abs(values - p).max()), EXACT)
     bench.ratios[TARGETS[7].name] = elapsed / time["all"]
 
@@ -273,54 +301,3 @@ def _scaling(bench: Bench) -> None:
         time = seconds({"call": lambda w=wide, r=rows, t=theta: w.probabilities(r, t)}, 3)["call"]
         row = {"value": q, "seconds": time, "evaluations": 400, "strategy": wide.strategy}
         bench.scaling["qubits"].append(row)
-
-
-def _machine() -> dict:
-    from threadpoolctl import threadpool_info
-
-    blas = [d for d in threadpool_info() if d["user_api"] == "blas"]
-    return {
-        "python": platform.python_version(),
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "blas": [{k: d.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for d in blas],
-        "packages": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def table(results: dict) -> str:
-    """Return the results as the text that the command prints."""
-    lines, case = [], None
-    for row in results["rows"]:
-        if row["case"] != case:
-            case = row["case"]
-            lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>9}  differs by"]
-        difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
-        lines.append(
-            f"  {row['name']:<48}{row['rate']:>16,.0f}{row['seconds']:>12.3g}{row['evaluations']:>9,}  {difference}"
-        )
-    lines += ["", f"{'Ratio':<50}{'target':>16}{'measured':>12}"]
-    for target in results["targets"]:
-        limit = f"{'>=' if target['at_least'] else '<='} {target['limit']:,g}"
-        value = "not run" if target["value"] is None else f"{target['value']:,.3g}"
-        verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
-        lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")
-    for name, points in results["scaling"].items():
-        lines += ["", f"{'Cost by ' + name:<50}{'evaluations/s':>16}{'seconds':>12}"]
-        for point in points:
-            label = f"{point['value']:,} {point.get('strategy', '')}"
-            rate = point["evaluations"] / point["seconds"]
-            lines.append(f"  {label:<48}{rate:>16,.0f}{point['seconds']:>12.3g}")
-    machine = results["machine"]
-    threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in machine["blas"])
-    packages = ", ".join(f"{k} {v}" for k, v in machine["packages"].items() if v)
-    lines += ["", f"{machine['cores']} cores, {threads}; Python {machine['python']}, {packages}"]
-    return "\n".join(lines).lstrip("\n")

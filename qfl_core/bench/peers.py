@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
-from qiskit.quantum_info import SparsePauliOp
+from qiskit.quantum_info import SparsePauliOp, Statevector
 
-from qfl_core.qnn import QNN
+from qfl_core.qnn import QNN, odd_parity
 
 Peer = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -16,6 +16,12 @@ Peer = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def parity(outcome: int) -> int:
     """Return the parity of a measured integer."""
     return int(outcome).bit_count() % 2
+
+
+def qiskit_statevector(qnn: QNN, X: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return P(class 1), ``(B, n)``, from Qiskit's Statevector, circuit by circuit: the reference."""
+    odd = odd_parity(qnn.num_qubits)
+    return np.array([[Statevector(qnn.bind(x, w)).probabilities()[odd].sum() for x in X] for w in weights])
 
 
 def estimator_qnn(qnn: QNN, estimator) -> Peer:

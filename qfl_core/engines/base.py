@@ -58,7 +58,7 @@ class Engine(ABC):
         return [self.probabilities(e, w, g) for e, w, g in zip(encoded, weights, rngs, strict=True)]
 
     def check_ragged(self, encoded, weights, rngs):
-        """Return the weights ``(clients, S, P)`` and one generator (or None) a client, or raise ValueError."""
+        """Return the weights ``(clients, S, P)`` and one generator or None a client, checked."""
         weights = check_weights(weights, self.qnn.num_weights, ndim=(3,))
         if len(encoded) != len(weights):
             raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)} as encoded")
@@ -121,7 +121,7 @@ def sample(p: np.ndarray, shots: int, rng: Generators) -> np.ndarray:
     """
     if rng is None:
         raise ValueError(f"shots={shots} draws at random: expected rng, a numpy Generator")
-    p = np.clip(p, 0.0, 1.0)
+    p = np.minimum(np.maximum(p, 0.0), 1.0)  # np.clip costs more than a small client's draws
     if isinstance(rng, np.random.Generator):
         return rng.binomial(shots, p) / shots
     if p.ndim != 2 or len(rng) != len(p):

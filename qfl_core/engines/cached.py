@@ -1,12 +1,12 @@
 """Engines that store their encodings and evaluate many weight vectors against them.
 
-A stored sample is a row of real numbers (or a state), and where P(1 | x, theta) is linear in it, all samples against
-all thetas are one matrix product, ``rows @ observables.T``.
+A stored sample is a row of real numbers (or a state), and where P(1 | x, theta) is linear in it, all samples
+against all thetas are one matrix product, ``rows @ observables.T``.
 
-Bits. BLAS may add in another order at the edge of a product, so a probability could depend on its neighbours in a
-batch. The rule against it: samples are padded to multiples of 8 and thetas to multiples of 4, where the orders were
-seen to agree; :func:`blas_is_position_free` checks that once a process and width, and a slower product of fixed
-order takes over where it does not hold.
+Bits. BLAS may add in another order at the edge of a product, so a probability could depend on its neighbours
+in a batch. The rule against it: samples are padded to multiples of 8 and thetas to multiples of 4, where the
+orders were seen to agree; :func:`blas_is_position_free` checks that once a process and width, and a slower
+product of fixed order takes over where it does not hold.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CachedEngine(Engine):
         """Return the exact probabilities ``(B, n)`` for ``weights : (B, P)``."""
 
     def _observables(self, weights: np.ndarray) -> np.ndarray | None:
-        """Return ``(B, width)`` to multiply stored rows with, or None where that is not how this engine works."""
+        """Return ``(B, width)`` to multiply stored rows with, or None where the engine works otherwise."""
         return None
 
     def probabilities(self, encoded: Encoded, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
@@ -98,8 +98,8 @@ class CachedEngine(Engine):
     ) -> list[np.ndarray]:
         """Return a list of ``(S, n_i)``, see :meth:`Engine.probabilities_ragged`.
 
-        The observables of all clients' thetas are built together; a client's samples then meet its own only, in a
-        product whose shape, and so whose bits, the other clients cannot change.
+        The observables of all clients' thetas are built together; a client's samples then meet its own only,
+        in a product whose shape, and so whose bits, the other clients cannot change.
         """
         weights, rngs = self.check_ragged(encoded, weights, rngs)
         for e in encoded:
@@ -110,8 +110,9 @@ class CachedEngine(Engine):
             if G is None:
                 exact = [self._exact(e, w) for e, w in zip(encoded, weights, strict=True)]
             else:
-                split = G.reshape(clients, signs, G.shape[1])
-                exact = [product(e, g) for e, g in zip(encoded, split, strict=True)]
+                split = np.zeros((clients, padded(signs, PAD_THETAS), G.shape[1]))
+                split[:, :signs] = G.reshape(clients, signs, G.shape[1])
+                exact = [_padded_product(e, g, signs) for e, g in zip(encoded, split, strict=True)]
         if self.shots is None:
             return exact
         return [sample(p, self.shots, rng) for p, rng in zip(exact, rngs, strict=True)]
@@ -134,9 +135,13 @@ def product(encoded: Encoded, G: np.ndarray) -> np.ndarray:
     """Return ``(B, n)``: every stored row times every row of ``G : (B, width)``."""
     full = np.zeros((padded(len(G), PAD_THETAS), G.shape[1]))
     full[: len(G)] = G
-    if blas_is_position_free(G.shape[1]):
-        return (encoded.rows @ full.T)[: len(encoded), : len(G)].T
-    return np.einsum("nk,bk->bn", encoded.rows, full)[: len(G), : len(encoded)]
+    return _padded_product(encoded, full, len(G))
+
+
+def _padded_product(encoded: Encoded, full: np.ndarray, count: int) -> np.ndarray:
+    if blas_is_position_free(full.shape[1]):
+        return (encoded.rows @ full.T)[: encoded.num_samples, :count].T
+    return np.einsum("nk,bk->bn", encoded.rows, full)[:count, : encoded.num_samples]
 
 
 def padded(count: int, multiple: int) -> int:
@@ -146,7 +151,7 @@ def padded(count: int, multiple: int) -> int:
 
 @lru_cache(maxsize=64)
 def blas_is_position_free(width: int) -> bool:
-    """Whether ``(n, width) @ (width, B)`` has the same bits at any position, for the padded shapes used here."""
+    """Whether ``(n, width) @ (width, B)`` has the same bits at any position, for padded shapes."""
     rng = np.random.Generator(np.random.PCG64(width))
     F = rng.normal(size=(1032, width))
     G = rng.normal(size=(24, width))

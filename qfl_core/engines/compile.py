@@ -5,7 +5,8 @@
   them fuse into one block: a ZZ feature map's layer, or an entangling layer of RealAmplitudes;
 - ``Dense``: any other fixed gate, as its matrix.
 
-Basis index z has qubit k as bit k (Qiskit's order). Global phases are dropped: they do not reach a probability.
+Basis index z has qubit k as bit k (Qiskit's order). Global phases are dropped: they do not reach a
+probability.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_DEPTH = 12
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """One product of 2x2 factors a qubit; a factor is cos(a/2) A + sin(a/2) B, or A alone where angle is None."""
+    """A product of 2x2 factors a qubit: cos(a/2) A + sin(a/2) B, or A alone where the angle is None."""
 
     factors: dict[int, list[tuple[np.ndarray, np.ndarray, int | None]]]
 
@@ -108,15 +109,19 @@ class Program:
     is_real: bool
 
 
-def compile_circuit(circuit: QuantumCircuit, parameters: Sequence[Parameter]) -> Program:
+def compile_circuit(
+    circuit: QuantumCircuit, parameters: Sequence[Parameter], share_angles: bool = False
+) -> Program:
     """Return ``circuit`` as a :class:`Program` whose inputs are ``parameters``, in that order.
+
+    With ``share_angles``, equal expressions are one angle; the parameter-shift rule needs one a gate.
 
     Raises
     ------
     ValueError
-        If the circuit holds an instruction that is not a gate of known definition (measure, reset, control flow).
+        If the circuit holds an instruction that is no gate of known definition (measure, reset, if).
     """
-    builder = _Builder(circuit.num_qubits)
+    builder = _Builder(circuit.num_qubits, share_angles)
     builder.add_circuit(circuit, list(range(circuit.num_qubits)), depth=0)
     return Program(
         num_qubits=circuit.num_qubits,
@@ -129,7 +134,8 @@ def compile_circuit(circuit: QuantumCircuit, parameters: Sequence[Parameter]) ->
 class _Builder:
     """Walks a circuit and grows blocks."""
 
-    def __init__(self, num_qubits: int) -> None:
+    def __init__(self, num_qubits: int, share_angles: bool) -> None:
+        self.share_angles = share_angles
         self.num_qubits = num_qubits
         self.index = np.arange(2**num_qubits)
         self.blocks: list[Local | Monomial | Dense] = []
@@ -160,7 +166,7 @@ class _Builder:
                 self.add_angle(kind, expression, qubits[0])
         elif gate.definition is None or depth == MAX_DEPTH:
             raise ValueError(
-                f"unsupported gate {name!r}: expected a gate with a matrix of at most {MAX_FIXED_QUBITS} qubits "
+                f"unsupported gate {name!r}: expected a matrix of at most {MAX_FIXED_QUBITS} qubits "
                 "or a definition in standard gates"
             )
         else:
@@ -179,6 +185,8 @@ class _Builder:
             self.add_fixed_matrix(np.cos(half) * np.eye(2) - 1j * np.sin(half) * _PAULI[kind], [qubit])
 
     def new_angle(self, expression: ParameterExpression) -> int:
+        if self.share_angles and expression in self.expressions:
+            return self.expressions.index(expression)
         self.expressions.append(expression)
         return len(self.expressions) - 1
 
@@ -219,7 +227,7 @@ class _Builder:
             self.blocks.append(Dense(tuple(qubits), matrix))
 
     def block(self, kind: type, qubits: set[int]):
-        """Return the earliest block of ``kind`` that a gate on ``qubits`` commutes back to, or a new last one."""
+        """Return the earliest block of ``kind`` that a gate on ``qubits`` commutes back to, or a new one."""
         found = None
         for block in reversed(self.blocks):
             if isinstance(block, kind):

@@ -1,9 +1,9 @@
 """The noisy engine: a backend's noise model on the transpiled circuit, as batched Pauli coefficients.
 
-The measured circuit is transpiled once; only its active qubits are kept. Gates that the inputs reach are walked
-forward once a sample (``encode``), the others backward once a theta together with readout error, and
-P(1 | x, theta) = (1 - sum_P o_P(theta) r_P(x)) / 2 is one matrix product. Where the transpiler mixed inputs and
-weights so that no such cut exists, every pair of sample and theta is walked (``strategy`` says which).
+The measured circuit is transpiled once; only its active qubits are kept. Gates that the inputs reach are
+walked forward once a sample (``encode``), the others backward once a theta together with readout error, and
+P(1 | x, theta) = (1 - sum_P o_P(theta) r_P(x)) / 2 is one matrix product. Where the transpiler mixed inputs
+and weights so that no such cut exists, every pair of sample and theta is walked (``strategy`` says which).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DensityEngine(CachedEngine):
     shots : None for the exact noisy values.
     backend : any backend with a target; None is FakeFez, a snapshot of an IBM device with 156 qubits.
     noise_model : an Aer NoiseModel; None takes the backend's.
-    transpiled : a measured circuit already transpiled for the backend, to use as it is (from a stored result).
+    transpiled : a measured circuit already transpiled for the backend, to use as it is.
     optimization_level, seed : the transpiler's.
     memory : bytes that encodings and intermediate arrays may each use.
     threads : BLAS threads inside this engine's calls; None leaves the process's own setting.
@@ -44,7 +44,7 @@ class DensityEngine(CachedEngine):
     transpiled : the circuit that the numbers belong to.
     layout : the physical qubit of each logical one, at the measurement.
     active : the physical qubits kept.
-    calibration_hash : SHA-256 of the errors, durations and coherence times of the backend, or of the noise model.
+    calibration_hash : SHA-256 of the backend's errors, durations and coherence times.
     """
 
     name = "density"
@@ -93,7 +93,7 @@ class DensityEngine(CachedEngine):
         """Compile the transpiled circuit into a walk of the inputs and a walk of the weights."""
         position = {q: k for k, q in enumerate(self.active)}
         inputs = set(self.qnn.input_parameters)
-        # Walking back, a gate belongs to the inputs if it holds one or a later such gate shares a qubit with it.
+        # Walking back, a gate belongs to the inputs if it holds one or such a gate follows on its qubits.
         before: list = []
         after: list = []
         reached: set[int] = set()
@@ -224,7 +224,7 @@ def _compile(gates: list, errors: _Errors, position: dict[int, int], parameters)
 
 
 def calibration_hash(backend, noise_model) -> str:
-    """Return the SHA-256 of a backend's calibration, or of the noise model where the backend has no target."""
+    """Return the SHA-256 of a backend's calibration, or of the noise model where it has no target."""
     target = getattr(backend, "target", None)
     if target is None:
         facts = [{k: v for k, v in e.items() if k != "id"} for e in noise_model.to_dict()["errors"]]

@@ -19,9 +19,9 @@ MAX_DEGREE = 3
 class Angles:
     """K gate angles as functions of a parameter vector.
 
-    ``terms[k]`` maps a sorted tuple of parameter indices to its coefficient, or is None where the angle is not a
-    polynomial of degree <= 3; ``expressions[k]`` is the Qiskit expression itself. ``is_identity`` says whether
-    angle k is parameter k, as in RealAmplitudes.
+    ``terms[k]`` maps a sorted tuple of parameter indices to its coefficient, or is None where the angle is
+    not a polynomial of degree <= 3; ``expressions[k]`` is the Qiskit expression itself. ``is_identity`` says
+    whether angle k is parameter k, as in RealAmplitudes.
     """
 
     parameters: tuple[Parameter, ...]
@@ -42,7 +42,7 @@ class Angles:
         return out
 
     def jacobian(self, values: np.ndarray) -> np.ndarray:
-        """Return d angle / d parameter, ``(N, K, number of parameters)``, for ``values`` as in :meth:`evaluate`."""
+        """Return d angle / d parameter, ``(N, K, number of parameters)``, at the same ``values``."""
         out = np.zeros((len(values), len(self.terms), len(self.parameters)))
         position = {p: i for i, p in enumerate(self.parameters)}
         for k, expression in enumerate(self.expressions):

@@ -1,11 +1,11 @@
 """A compiled program applied to batches of row vectors.
 
-Rows have shape ``(N, r, d)``: N angle vectors (or 1, which broadcasts), r rows that share one, d amplitudes. Forward
-they are states, psi -> U psi; reversed, ``A -> A U`` from the last block to the first, which turns selected rows
-of the identity into the same rows of U(theta).
+Rows have shape ``(N, r, d)``: N angle vectors (or 1, which broadcasts), r rows that share one, d amplitudes.
+Forward they are states, psi -> U psi; reversed, ``A -> A U`` from the last block to the first, which turns
+selected rows of the identity into the same rows of U(theta).
 
-Bits: every matrix product in here has a shape fixed by the program and is repeated over N, and everything else is
-element by element; a row's result therefore does not depend on N or on its neighbours.
+Bits: every matrix product in here has a shape fixed by the program and is repeated over N, and everything
+else is element by element; a row's result therefore does not depend on N or on its neighbours.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import numpy as np
 from qfl_core.engines.compile import Dense, Local, Monomial, Program
 
 MAX_GROUP = 5
+# Bytes of signs up to which phases are matrix products; past it they are summed term by term.
+MAX_SIGNS = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +35,13 @@ class _MonomialStep:
     source: np.ndarray
     inverse: np.ndarray
     phase: np.ndarray | None
-    signs: tuple[np.ndarray, ...]
+    signs: np.ndarray
     weights: tuple[dict[int, float], ...]
+
+    def turns_like(self, other: object) -> bool:
+        """Whether ``other`` has the same phases, as the repetitions of a feature map do."""
+        same = isinstance(other, _MonomialStep) and self.weights == other.weights
+        return same and np.array_equal(self.signs, other.signs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +73,50 @@ class Kernel:
 
     def forward(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
         """Return ``rows : (N or 1, r, d)`` after the circuit with ``angles : (N, K)``."""
-        krons = self._krons(angles)
+        krons, turned = self._krons(angles), (None, None)
         for step in self._steps:
-            rows = self._apply(step, rows, angles, krons, reverse=False)
+            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=False)
         return rows
 
     def reverse(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
         """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)``."""
-        krons = self._krons(angles)
+        krons, turned = self._krons(angles), (None, None)
         for step in reversed(self._steps):
-            rows = self._apply(step, rows, angles, krons, reverse=True)
+            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=True)
         return rows
 
-    def _apply(self, step, rows, angles, krons, reverse):
+    def _apply(self, step, rows, angles, krons, turned, reverse):
+        """Return the rows after ``step``, and the last step with phases together with them, for reuse."""
         if isinstance(step, _LocalStep):
             matrices = step.fixed if step.layer is None else [k[:, step.layer] for k in krons]
-            return self._apply_local(rows, matrices, reverse)
-        if isinstance(step, _MonomialStep):
-            return self._apply_monomial(step, rows, angles, reverse)
-        return self._apply_dense(step, rows, reverse)
+            return self._apply_local(rows, matrices, reverse), turned
+        if isinstance(step, _DenseStep):
+            return self._apply_dense(step, rows, reverse), turned
+        if len(step.signs) and not step.turns_like(turned[0]):
+            turned = (step, self._turn(step, angles))
+        phase = step.phase
+        if len(step.signs):
+            phase = turned[1] if phase is None else turned[1] * phase
+        if reverse:
+            return (rows if phase is None else rows * phase).take(step.inverse, axis=-1), turned
+        rows = rows.take(step.source, axis=-1)
+        return rows if phase is None else rows * phase, turned
+
+    def _turn(self, step: _MonomialStep, angles: np.ndarray) -> np.ndarray:
+        """Return exp(i sum_t w_t signs_t), ``(N, 1, d)``."""
+        w = np.empty((len(angles), 1, len(step.signs)))
+        for t, weights in enumerate(step.weights):
+            w[:, 0, t] = sum(c * angles[:, k] for k, c in weights.items())
+        if step.signs.dtype == np.int8:
+            turn = np.zeros((len(angles), 1, self.dim))
+            for t, sign in enumerate(step.signs):
+                turn += w[:, :, t, None] * sign
+        else:
+            turn = w @ step.signs
+        phase = np.empty(turn.shape, dtype=complex)
+        np.cos(turn, out=phase.real)
+        np.sin(turn, out=phase.imag)
+        return phase
 
     def _apply_local(self, rows, matrices, reverse):
         """Multiply the groups' matrices ``(N or 1, g, g)`` into the rows."""
@@ -104,23 +136,6 @@ class Kernel:
             rows = rows.reshape(-1, r, self.dim)
         return rows
 
-    def _apply_monomial(self, step, rows, angles, reverse):
-        phase = step.phase
-        if step.signs:
-            turn = np.zeros((len(angles), self.dim))
-            for sign, weights in zip(step.signs, step.weights, strict=True):
-                turn += sum(w * angles[:, k] for k, w in weights.items())[:, None] * sign
-            moving = np.empty(turn.shape, dtype=complex)
-            np.cos(turn, out=moving.real)
-            np.sin(turn, out=moving.imag)
-            phase = moving if phase is None else moving * phase
-            phase = phase[:, None]
-        if reverse:
-            rows = rows if phase is None else rows * phase
-            return rows.take(step.inverse, axis=-1)
-        rows = rows.take(step.source, axis=-1)
-        return rows if phase is None else rows * phase
-
     def _apply_dense(self, step, rows, reverse):
         count, r, _ = rows.shape
         n, k = self.num_qubits, len(step.targets)
@@ -135,8 +150,10 @@ class Kernel:
     def _step(self, block, layer_of):
         if isinstance(block, Monomial):
             phase = None if (block.phase == 1).all() else block.phase.astype(self.dtype)
-            inverse = np.argsort(block.source)
-            return _MonomialStep(block.source, inverse, phase, tuple(block.signs), tuple(block.weights))
+            signs = np.array(block.signs, dtype=np.int8).reshape(len(block.signs), self.dim)
+            if 8 * signs.size <= MAX_SIGNS:
+                signs = signs.astype(float)
+            return _MonomialStep(block.source, np.argsort(block.source), phase, signs, tuple(block.weights))
         if isinstance(block, Dense):
             return _DenseStep(block.targets, block.matrix.astype(self.dtype))
         if not block.is_fixed:
@@ -145,7 +162,7 @@ class Kernel:
         return _LocalStep(None, tuple(k[:, 0] for k in self._kron_groups((c + s)[None])))
 
     def _factor_arrays(self, layers):
-        """Return A, B ``(depth, L, q, 2, 2)`` and the angle of each factor; missing factors are identities."""
+        """Return A, B ``(depth, L, q, 2, 2)`` and each factor's angle; missing factors are identities."""
         depth = max((len(f) for layer in layers for f in layer.factors.values()), default=1)
         shape = (depth, len(layers), self.num_qubits)
         cosine = np.zeros((*shape, 2, 2), dtype=self.dtype)
@@ -172,7 +189,7 @@ class Kernel:
         return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
 
     def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
-        """Return the groups' Kronecker products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
+        """Return each group's products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
         matrices = factors[:, 0]
         for j in range(1, factors.shape[1]):
             matrices = factors[:, j] @ matrices
@@ -184,7 +201,7 @@ class Kernel:
 
 
 def _kron_all(m: np.ndarray) -> np.ndarray:
-    """Return the Kronecker product over the qubit axis of ``m : (N, L, q, g, g)``, the last qubit leftmost."""
+    """Return the Kronecker product over the qubits of ``m : (N, L, q, g, g)``, the last leftmost."""
     q = m.shape[2]
     if q == 1:
         return m[:, :, 0]
@@ -194,7 +211,7 @@ def _kron_all(m: np.ndarray) -> np.ndarray:
 
 
 def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Return the Kronecker product of the last two axes; both are spread by gathers, then multiplied in one go."""
+    """Return the Kronecker product of the last two axes: two gathers and one multiplication."""
     g, h = low.shape[-1], high.shape[-1]
     from_high, from_low = _kron_index(h, g)
     spread = high.reshape(*high.shape[:-2], h * h).take(from_high, axis=-1)

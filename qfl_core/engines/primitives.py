@@ -1,8 +1,9 @@
 """The oracle and the hardware path: the same interface through Qiskit's SamplerV2.
 
-The logical qubits are measured before transpiling, so bit k of an outcome is logical qubit k under any layout; the
-parity is taken from the measured bits here, not by the library. Integer seeds of primitives re-create their
-generator at every call, which would give both signs of an SPSA step the same noise: a seed is drawn a call.
+The logical qubits are measured before transpiling, so bit k of an outcome is logical qubit k under any
+layout; the parity is taken from the measured bits here, not by the library. Integer seeds of primitives
+re-create their generator at every call, which would give both signs of an SPSA step the same noise: a seed
+is drawn a call.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ SAMPLERS = {"statevector": "shots", "aer": "shots", "fake": "fake", "ibm": "hard
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What a sampler returned: for each theta and sample, the shots whose bits had odd parity, and the counts.
+    """What a sampler returned for each theta and sample: shots of odd parity, and the counts.
 
-    ``odd`` has shape (B, n); ``counts[b][i]`` maps bit strings, qubit 0 rightmost, to how often they were seen.
+    ``odd`` has shape (B, n); ``counts[b][i]`` maps bit strings, qubit 0 rightmost, to how often they were
+    seen.
     """
 
     odd: np.ndarray
@@ -41,10 +43,10 @@ class PrimitivesEngine(Engine):
     ----------
     qnn : the model.
     shots : measurements behind each probability; needed, since a sampler has no exact values.
-    sampler : ``"statevector"`` (StatevectorSampler), ``"aer"``, ``"fake"`` (a fake backend in the runtime's local
-        mode) or ``"ibm"`` (hardware).
-    backend : the Aer simulator, fake or real backend; None is AerSimulator(), FakeFez or the least busy device of
-        the account in QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE.
+    sampler : ``"statevector"`` (StatevectorSampler), ``"aer"``, ``"fake"`` (a fake backend in the runtime's
+        local mode) or ``"ibm"`` (hardware).
+    backend : the Aer simulator, fake or real backend; None is AerSimulator(), FakeFez or the least busy
+        device of the account in QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE.
     optimization_level, seed : the transpiler's.
 
     Attributes
@@ -72,7 +74,9 @@ class PrimitivesEngine(Engine):
         if sampler not in SAMPLERS:
             raise ValueError(f"unknown sampler {sampler!r}; expected one of {tuple(SAMPLERS)}")
         if sampler == "statevector" and backend is not None:
-            raise ValueError("sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one")
+            raise ValueError(
+                "sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one"
+            )
         self.sampler = sampler
         self.backend = _default_backend(sampler, qnn.num_qubits) if backend is None else backend
         self.kind = "noisy" if sampler == "aer" and _has_noise(self.backend) else SAMPLERS[sampler]
@@ -109,7 +113,9 @@ class PrimitivesEngine(Engine):
             odd = self.measure(encoded, theta, rng).odd
         else:
             if len(rng) != len(theta):
-                raise ValueError(f"rng must be a Generator, or one for each of {len(theta)} rows, got {len(rng)}")
+                raise ValueError(
+                    f"rng must be a Generator, or one for each of {len(theta)} rows, got {len(rng)}"
+                )
             parts = [self.measure(encoded, theta[b : b + 1], g).odd for b, g in enumerate(rng)]
             odd = np.concatenate(parts)
         return (odd[0] if weights.ndim == 1 else odd) / self.shots

@@ -1,11 +1,12 @@
 """Noisy circuits as real linear maps of Pauli coefficients, batched.
 
-A density matrix is its Pauli expectations r_P = Tr(P rho), 4^q real numbers, and a noisy gate is its Pauli transfer
-matrix (PTM). A rotation exp(-i a G / 2) about a Pauli string G only turns pairs of coefficients into each other by
-the angle a; everything else is fixed, so neighbouring fixed gates and their errors fuse into one 16 x 16 matrix.
+A density matrix is its Pauli expectations r_P = Tr(P rho), 4^q real numbers, and a noisy gate is its Pauli
+transfer matrix (PTM). A rotation exp(-i a G / 2) about a Pauli string G only turns pairs of coefficients
+into each other by the angle a; everything else is fixed, so neighbouring fixed gates and their errors fuse
+into one 16 x 16 matrix.
 
-States walk forward, r -> R r. Observables walk backward, o -> R^T o, with <O> = sum_P o_P r_P: thetas are then
-evaluated once, not once a sample.
+States walk forward, r -> R r. Observables walk backward, o -> R^T o, with <O> = sum_P o_P r_P: thetas are
+then evaluated once, not once a sample.
 
 Bits: every product has the shape of a full tile of vectors, whatever the number asked for.
 """
@@ -110,7 +111,9 @@ def _lift(step: Fixed, qubits: tuple[int, ...]) -> np.ndarray:
     if step.qubits == qubits:
         return step.matrix
     if len(step.qubits) == 1:
-        return np.kron(*((step.matrix, np.eye(4)) if step.qubits[0] == qubits[1] else (np.eye(4), step.matrix)))
+        return np.kron(
+            *((step.matrix, np.eye(4)) if step.qubits[0] == qubits[1] else (np.eye(4), step.matrix))
+        )
     return step.matrix.reshape(4, 4, 4, 4).transpose(1, 0, 3, 2).reshape(16, 16)
 
 
@@ -141,8 +144,8 @@ class Walk:
 
     def _tile(self, vector: np.ndarray, angles: np.ndarray, backward: bool) -> np.ndarray:
         n = self.num_qubits
-        # The batch is the last axis; ``order[k]`` is the qubit on axis k. A step moves its qubits to the front and
-        # leaves them there, so a fixed step costs one copy and one product.
+        # The batch is the last axis; ``order[k]`` is the qubit on axis k. A step moves its qubits to the
+        # front and leaves them there, so a fixed step costs one copy and one product.
         r = np.repeat(vector[:, None], TILE, axis=1).reshape(*(4,) * n, TILE)
         order = list(range(n))[::-1]
         c, s = np.cos(angles).T, np.sin(angles).T

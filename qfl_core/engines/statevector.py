@@ -8,9 +8,9 @@ With the rows A(theta) of U(theta) whose basis states have odd parity, P(1 | x, 
 - ``unitary``: stored states against A(theta), one matrix product a theta.
 - ``gates``: stored states through the ansatz, block by block.
 
-Bits. A probability depends on its sample and its theta only, whatever else is in the call: states and A(theta)
-are built by products of fixed shape (kernels.py), ``products`` follows the rule of cached.py, ``unitary``
-multiplies tiles of one fixed shape, and ``gates`` walks every sample by itself.
+Bits. A probability depends on its sample and its theta only, whatever else is in the call: states and
+A(theta) are built by products of fixed shape (kernels.py), ``products`` follows the rule of cached.py,
+``unitary`` multiplies tiles of one fixed shape, and ``gates`` walks every sample by itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StatevectorEngine(CachedEngine):
         if 64 * 2**n > memory:
             raise ValueError(f"{n} qubits need {64 * 2**n:,} bytes a state, more than memory={memory:,}")
         self.strategy = strategy if strategy != "auto" else _choose(n)
-        self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters))
+        self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters, True))
         self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
         self._odd = np.flatnonzero(odd_parity(n))
         d = 2**n
@@ -121,8 +121,8 @@ class StatevectorEngine(CachedEngine):
     def gradient(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         """Return dP(class 1) / d weights by the parameter-shift rule: exact, whatever ``shots`` is.
 
-        Every rotation angle a_k has dP/da_k = (P(a_k + pi/2) - P(a_k - pi/2)) / 2; weights follow by the chain
-        rule, so a weight may appear in several gates, inside any differentiable expression.
+        Every rotation angle a_k has dP/da_k = (P(a_k + pi/2) - P(a_k - pi/2)) / 2; weights follow by the
+        chain rule, so a weight may appear in several gates, inside any differentiable expression.
 
         Returns
         -------
