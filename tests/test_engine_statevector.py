@@ -66,8 +66,9 @@ def random_circuit(rng, num_qubits, name, num_parameters, num_gates):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=seeds, num_qubits=st.integers(1, 6), strategy=st.sampled_from(STRATEGIES))
+@given(seed=seeds, num_qubits=st.integers(1, 10), strategy=st.sampled_from(STRATEGIES))
 def test_random_user_circuits_equal_qiskits_statevector(seed, num_qubits, strategy):
+    strategy = "auto" if strategy == "products" and num_qubits > 6 else strategy
     rng = np.random.default_rng(seed)
     features, weights = int(rng.integers(1, 4)), int(rng.integers(1, 5))
     qnn = QNN(
@@ -281,9 +282,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(rng):
 
 
 def test_past_memory_is_a_clear_error():
-    with pytest.raises(
-        ValueError, match="15 qubits need 2,097,152 bytes a state, more than memory=1,048,576"
-    ):
+    with pytest.raises(ValueError, match="15 qubits need at least 3,080,192 bytes, more than memory"):
         make_engine("statevector", QNN(15, 1, 0, feature_map="z"), memory=2**20)
     engine = make_engine("statevector", QNN(4), memory=2**20)
     with pytest.raises(ValueError, match="encoding 5000 samples needs 5,440,000 bytes"):
@@ -359,10 +358,22 @@ def test_unknown_engine_strategy_and_options_are_named():
 
 
 def test_foreign_encodings_are_refused():
-    with pytest.raises(ValueError, match="another engine"):
+    with pytest.raises(ValueError, match="another model or engine"):
         make().probabilities(make().encode(np.zeros((1, 2))), np.zeros(8))
     with pytest.raises(ValueError, match="got ndarray"):
         make().probabilities(np.zeros((1, 2)), np.zeros(8))
+
+
+def test_engines_for_the_same_model_share_encodings():
+    qnn = QNN(2)
+    exact, shots = make_engine("statevector", qnn), make_engine("statevector", qnn, shots=8)
+    encoded = exact.encode(np.ones((3, 2)))
+    drawn = shots.probabilities(encoded, np.ones(8), stream(0, "t"))
+    assert np.array_equal(
+        drawn, shots.probabilities(shots.encode(np.ones((3, 2))), np.ones(8), stream(0, "t"))
+    )
+    with pytest.raises(ValueError, match="another model or engine"):
+        make_engine("statevector", qnn, strategy="gates").probabilities(encoded, np.ones(8))
 
 
 def test_bad_ragged_calls_are_named():

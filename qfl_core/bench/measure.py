@@ -124,7 +124,7 @@ def _four_qubits(bench: Bench) -> None:
     X, W = rng.uniform(0, np.pi, (n, 4)), rng.uniform(-np.pi, np.pi, (thetas, 16))
     exact = make_engine("statevector", qnn)
     shots = make_engine("statevector", qnn, shots=SHOTS)
-    encoded, measured = exact.encode(X), shots.encode(X)
+    encoded = exact.encode(X)
     p = np.ascontiguousarray(exact.probabilities(encoded, W))
     off = float(np.abs(p[:1, :50] - qiskit_statevector(qnn, X[:50], W[:1])).max())
     features, entries = encoded.rows, rng.normal(size=(136, thetas))
@@ -142,15 +142,15 @@ def _four_qubits(bench: Bench) -> None:
     time = seconds(
         {
             "limit": lambda: rng.binomial(SHOTS, p),
-            "ours": lambda: shots.probabilities(measured, W, rng),
+            "ours": lambda: shots.probabilities(encoded, W, rng),
         },
         max(3, bench.rounds // 2),
     )
-    drawn = float(np.abs(shots.probabilities(measured, W[:1], rng) - p[:1])[:, :300].max())
+    drawn = float(np.abs(shots.probabilities(encoded, W[:1], rng) - p[:1])[:, :300].max())
     bench.row(case, "limit: binomial draws", count, time["limit"])
     bench.row(case, "statevector, 1024 shots", count, time["ours"], drawn, SAMPLED)
     bench.ratios[TARGETS[3].name] = time["ours"] / time["limit"]
-    clients = [measured.take(np.arange(50) + 50 * i) for i in range(10)]
+    clients = [encoded.take(np.arange(50) + 50 * i) for i in range(10)]
     rngs = [stream(0, "bench-client", i) for i in range(10)]
     few = np.ascontiguousarray(p[:2, :500])
     time = seconds(

@@ -28,11 +28,14 @@ PAD_THETAS = 4
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """n samples as an engine stores them; ``rows`` is padded with zeros to ``(padded n, width)``."""
+    """n samples as an engine stores them; ``rows`` is padded with zeros to ``(padded n, width)``.
+
+    Engines of the same kind for the same QNN share encodings: one with shots, say, and an exact one.
+    """
 
     rows: np.ndarray = field(repr=False)
     num_samples: int
-    owner: object = field(repr=False)
+    owner: tuple = field(repr=False)
     pad: int = PAD_SAMPLES
 
     def __len__(self) -> int:
@@ -65,6 +68,10 @@ class CachedEngine(Engine):
     @abstractmethod
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         """Return the exact probabilities ``(B, n)`` for ``weights : (B, P)``."""
+
+    @abstractmethod
+    def _owner(self) -> tuple:
+        """Return what makes an encoding this engine's own."""
 
     def _observables(self, weights: np.ndarray) -> np.ndarray | None:
         """Return ``(B, width)`` to multiply stored rows with, or None where the engine works otherwise."""
@@ -120,8 +127,8 @@ class CachedEngine(Engine):
     def _check_encoded(self, encoded: Encoded) -> None:
         if not isinstance(encoded, Encoded):
             raise ValueError(f"encoded must come from engine.encode(X), got {type(encoded).__name__}")
-        if encoded.owner is not self:
-            raise ValueError("encoded comes from another engine; expected this engine's encode(X)")
+        if encoded.owner != self._owner():
+            raise ValueError("encoded comes from another model or engine; expected this engine's encode(X)")
 
     def _check_size(self, samples: int, size: int) -> None:
         if size > self.memory:

@@ -136,7 +136,10 @@ class DensityEngine(CachedEngine):
         rows = np.zeros((count, width))
         with self._limit():
             rows[: len(X)] = X if self.strategy == "pairs" else self._forward.states(self._start, X)
-        return Encoded(rows, len(X), self)
+        return Encoded(rows, len(X), self._owner())
+
+    def _owner(self) -> tuple:
+        return self.name, self.qnn, id(self.transpiled), self.calibration_hash
 
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         if self.strategy == "products":

@@ -96,7 +96,7 @@ class PrimitivesEngine(Engine):
     def encode(self, X: np.ndarray) -> Encoded:
         """Return the checked samples ``X : (n, num_features)``; circuits are bound when they run."""
         X = check_features(X, self.qnn.num_features)
-        return Encoded(X.copy(), len(X), self, pad=1)
+        return Encoded(X.copy(), len(X), (self.name, self.qnn), pad=1)
 
     def probabilities(self, encoded: Encoded, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
         """Return the measured fraction of odd parities, ``(n,)`` or ``(B, n)``.
@@ -124,7 +124,7 @@ class PrimitivesEngine(Engine):
         self, encoded: Encoded, weights: np.ndarray, rng: np.random.Generator | None = None
     ) -> Measured:
         """Run one job for all samples and ``weights : (B, P)`` and return its outcomes."""
-        if not isinstance(encoded, Encoded) or encoded.owner is not self:
+        if not isinstance(encoded, Encoded) or encoded.owner != (self.name, self.qnn):
             raise ValueError("encoded must come from this engine's encode(X)")
         weights = check_weights(weights, self.qnn.num_weights, ndim=(2,))
         if rng is None and self.kind != "hardware":

@@ -58,9 +58,10 @@ class StatevectorEngine(CachedEngine):
             raise ValueError(f"unknown strategy {strategy!r}; expected 'auto' or one of {STRATEGIES}")
         self.kind = "exact" if shots is None else "shots"
         n = qnn.num_qubits
-        # A state, its successor and the index vectors of a permutation.
-        if 64 * 2**n > memory:
-            raise ValueError(f"{n} qubits need {64 * 2**n:,} bytes a state, more than memory={memory:,}")
+        # A state, its successor, the index vectors of a permutation, and a byte of sign for each angle.
+        need = (64 + sum(bool(i.operation.params) for i in qnn.circuit.data)) * 2**n
+        if need > memory:
+            raise ValueError(f"{n} qubits need at least {need:,} bytes, more than memory={memory:,}")
         self.strategy = strategy if strategy != "auto" else _choose(n)
         self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters, True))
         self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
@@ -89,12 +90,15 @@ class StatevectorEngine(CachedEngine):
             for i in range(0, len(X), chunk):
                 part = X[i : i + chunk]
                 rows[i : i + len(part)] = self._stored(self._states(part))
-        return Encoded(rows, len(X), self, pad)
+        return Encoded(rows, len(X), self._owner(), pad)
 
     def _states(self, X: np.ndarray) -> np.ndarray:
         start = np.zeros((1, 1, self._encoder.dim), dtype=self._encoder.dtype)
         start[..., 0] = 1
         return self._encoder.forward(start, self._encoder.program.angles.evaluate(X))[:, 0]
+
+    def _owner(self) -> tuple:
+        return self.name, self.qnn, self.strategy
 
     def _layout(self) -> tuple[int, np.dtype, int]:
         """Return the width, type and padding of a stored row."""
