@@ -404,6 +404,22 @@ def test_unsupported_instructions_are_named():
             make_engine("statevector", QNN(1, feature_map=feature_map, ansatz=real_amplitudes(1)))
 
 
+def test_composite_gates_are_opened_and_known_by_content_not_by_name(rng):
+    inner = QuantumCircuit(2, name="ry")
+    w = ParameterVector("w", 2)
+    inner.rx(w[0], 0)
+    inner.crz(2 * w[1], 0, 1)
+    ansatz = QuantumCircuit(3)
+    ansatz.append(inner.to_gate(), [2, 0])
+    ansatz.append(inner.to_instruction(), [1, 2])
+    ansatz.h([0, 1, 2])
+    qnn = QNN(3, 1, ansatz=ansatz)
+    engine = make_engine("statevector", qnn)
+    X, W = rng.uniform(0, 3, (4, 3)), rng.uniform(-3, 3, (2, 2))
+    expected = qiskit_probabilities(qnn, X, W)
+    assert np.abs(engine.probabilities(engine.encode(X), W) - expected).max() < TOLERANCE
+
+
 def test_no_samples_and_no_weights_are_legal(rng):
     engine = make()
     assert engine.probabilities(engine.encode(np.zeros((0, 2))), np.zeros((3, 8))).shape == (3, 0)

@@ -16,17 +16,31 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from qiskit import QuantumCircuit
-from qiskit.circuit import Gate, Parameter, ParameterExpression
+from qiskit.circuit import Barrier, Gate, Parameter, ParameterExpression
+from qiskit.circuit.library import (
+    GlobalPhaseGate,
+    IGate,
+    PhaseGate,
+    RXGate,
+    RYGate,
+    RZGate,
+    RZZGate,
+    U1Gate,
+    U3Gate,
+    UGate,
+)
 from qiskit.quantum_info import Operator
 
 from qfl_core.engines.expressions import Angles, compile_angles
 
 # Rotations exp(-i a G / 2) = cos(a/2) I - i sin(a/2) G that are not diagonal, by generator.
 _PAULI = {
-    "rx": np.array([[0, 1], [1, 0]], dtype=complex),
-    "ry": np.array([[0, -1j], [1j, 0]], dtype=complex),
+    RXGate: np.array([[0, 1], [1, 0]], dtype=complex),
+    RYGate: np.array([[0, -1j], [1j, 0]], dtype=complex),
 }
-_SKIPPED = ("barrier", "id", "global_phase")
+# Diagonal ones, exp(-i a Z.. / 2) up to a global phase.
+_DIAGONAL = (RZGate, PhaseGate, U1Gate, RZZGate)
+_SKIPPED = (Barrier, IGate, GlobalPhaseGate)
 MAX_FIXED_QUBITS = 5
 MAX_DEPTH = 12
 
@@ -140,6 +154,7 @@ class _Builder:
         self.index = np.arange(2**num_qubits)
         self.blocks: list[Local | Monomial | Dense] = []
         self.expressions: list[ParameterExpression] = []
+        self.numbers: dict[str, int] = {}
 
     def add_circuit(self, circuit: QuantumCircuit, qubits: list[int], depth: int) -> None:
         where = {bit: qubits[i] for i, bit in enumerate(circuit.qubits)}
@@ -147,46 +162,41 @@ class _Builder:
             self.add_gate(instruction.operation, [where[b] for b in instruction.qubits], depth)
 
     def add_gate(self, gate, qubits: list[int], depth: int) -> None:
-        name = gate.name
-        if name in _SKIPPED:
+        # Gates are known by class: a user's own gate may carry any name.
+        kind = getattr(gate, "base_class", type(gate))
+        if kind in _SKIPPED:
             return
-        if not isinstance(gate, Gate):
-            raise ValueError(f"unsupported instruction {name!r}: expected gates (and barriers) only")
         free = [p for p in gate.params if isinstance(p, ParameterExpression) and p.parameters]
-        if not free and len(qubits) <= MAX_FIXED_QUBITS:
+        if isinstance(gate, Gate) and not free and len(qubits) <= MAX_FIXED_QUBITS:
             self.add_fixed(gate, qubits)
-        elif name in _PAULI and free:
-            self.add_rotation(_PAULI[name], free[0], qubits[0])
-        elif name in ("rz", "p", "u1", "rzz") and free:
-            self.add_phase(free[0], qubits)
-        elif name in ("u", "u3"):
+        elif kind in _PAULI or kind in _DIAGONAL:
+            self.add_angle(kind, gate.params[0], qubits)
+        elif kind in (UGate, U3Gate):
             # U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), applied right to left.
             theta, phi, lam = gate.params
-            for expression, kind in ((lam, "p"), (theta, "ry"), (phi, "p")):
-                self.add_angle(kind, expression, qubits[0])
+            for value, part in ((lam, PhaseGate), (theta, RYGate), (phi, PhaseGate)):
+                self.add_angle(part, value, qubits)
         elif gate.definition is None or depth == MAX_DEPTH:
             raise ValueError(
-                f"unsupported gate {name!r}: expected a matrix of at most {MAX_FIXED_QUBITS} qubits "
-                "or a definition in standard gates"
+                f"unsupported {'gate' if isinstance(gate, Gate) else 'instruction'} {gate.name!r}: expected "
+                f"a matrix of at most {MAX_FIXED_QUBITS} qubits or a definition in standard gates"
             )
         else:
             self.add_circuit(gate.definition, qubits, depth + 1)
 
-    def add_angle(self, kind: str, value, qubit: int) -> None:
-        free = isinstance(value, ParameterExpression) and bool(value.parameters)
-        if kind == "p" and free:
-            self.add_phase(value, [qubit])
-        elif kind == "p":
-            self.add_fixed_matrix(np.diag([1, np.exp(1j * float(value))]), [qubit])
-        elif free:
-            self.add_rotation(_PAULI[kind], value, qubit)
+    def add_angle(self, kind: type, value, qubits: list[int]) -> None:
+        if not isinstance(value, ParameterExpression) or not value.parameters:
+            self.add_fixed(kind(float(value)), qubits)
+        elif kind in _PAULI:
+            self.add_rotation(_PAULI[kind], value, qubits[0])
         else:
-            half = float(value) / 2
-            self.add_fixed_matrix(np.cos(half) * np.eye(2) - 1j * np.sin(half) * _PAULI[kind], [qubit])
+            self.add_phase(value, qubits)
 
     def new_angle(self, expression: ParameterExpression) -> int:
-        if self.share_angles and expression in self.expressions:
-            return self.expressions.index(expression)
+        # Comparing expressions is slow: equal text first, then equality.
+        known = self.numbers.setdefault(str(expression), len(self.expressions))
+        if self.share_angles and known < len(self.expressions) and self.expressions[known] == expression:
+            return known
         self.expressions.append(expression)
         return len(self.expressions) - 1
 
