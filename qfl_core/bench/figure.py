@@ -10,6 +10,7 @@ from qfl_core.qnn import QNN
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FOLD = 19  # columns a line of the drawn circuit
 LABELS = {
     "samples": "samples (4 qubits, 20 thetas)",
     "thetas": "thetas (4 qubits, 3,000 samples)",
@@ -28,19 +29,21 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
     import matplotlib.pyplot as plt
 
     qnn = QNN(4) if qnn is None else qnn
-    figure = plt.figure(figsize=(12, 8), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.1))
+    figure = plt.figure(figsize=(12, 10), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1.9, 1))
     ax = top.subplots()
     ax.axis("off")
     if find_spec("pylatexenc") is None:
-        ax.text(0, 0.5, str(qnn.draw("text", fold=-1)), family="monospace", fontsize=3, va="center")
+        ax.text(0, 0.5, str(qnn.draw("text", fold=120)), family="monospace", fontsize=5, va="center")
     else:
-        qnn.draw("mpl", ax=ax, fold=-1)
+        qnn.draw("mpl", ax=ax, fold=FOLD)
     for ax, (name, points) in zip(bottom.subplots(1, 4), results["scaling"].items(), strict=True):
         values = [p["value"] for p in points]
         ax.plot(values, [p["seconds"] for p in points], "o-", color="tab:blue")
         ax.set_yscale("log")
-        if name != "qubits":
+        if name == "qubits":
+            ax.set_xticks(values)
+        else:
             ax.set_xscale("log")
         for before, point in zip([{}, *points], points, strict=False):
             strategy = point.get("strategy")
@@ -49,10 +52,10 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
                     strategy,
                     (point["value"], point["seconds"]),
                     textcoords="offset points",
-                    xytext=(4, -12),
+                    xytext=(4, -10) if point is not points[0] else (0, 8),
                     fontsize=8,
                 )
         ax.set_xlabel(LABELS[name])
         ax.grid(alpha=0.3)
-    figure.axes[1].set_ylabel("seconds a call")
+    figure.axes[1].set_ylabel("seconds a call, one thread")
     return figure

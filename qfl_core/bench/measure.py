@@ -181,6 +181,12 @@ def _peers(bench: Bench, qnn: QNN, X: np.ndarray, theta: np.ndarray, p: np.ndarr
         limit = SAMPLED if name.startswith("Sampler") else EXACT
         bench.row(case, name, count, elapsed, float(np.abs(values - p[:count]).max()), limit)
     bench.ratios[TARGETS[1].name] = ours / bench.rate("EstimatorQNN, Aer")
+    for sampler in ("statevector", "aer"):
+        engine = make_engine("primitives", qnn, SHOTS, sampler=sampler)
+        encoded, rng = engine.encode(X[:count]), stream(0, "bench-primitives")
+        elapsed, values = once(lambda e=engine, x=encoded, r=rng: e.probabilities(x, theta, r))
+        off = float(np.abs(values - p[:count]).max())
+        bench.row(case, f"primitives engine, {sampler}", count, elapsed, off, SAMPLED)
     peer = pennylane_peer(qnn)
     if peer is not None:
         elapsed = seconds({"peer": lambda: peer(X, theta)}, 3)["peer"]
@@ -265,10 +271,10 @@ def _ten_qubits(bench: Bench) -> None:
 
 
 def _scaling(bench: Bench) -> None:
-    """Seconds of one exact call as one number grows and the others stay."""
+    """Seconds of one exact call as one number grows and the others stay, with one BLAS thread."""
     rng = stream(3, "bench")
     qnn = QNN(4)
-    engine = make_engine("statevector", qnn)
+    engine = make_engine("statevector", qnn, threads=1)
     encoded = engine.encode(rng.uniform(0, np.pi, (30_000, 4)))
     W = rng.uniform(-np.pi, np.pi, (1024, 16))
     rounds = 3 if bench.quick else 15
@@ -295,7 +301,7 @@ def _scaling(bench: Bench) -> None:
     bench.scaling["qubits"] = []
     for q in range(2, 7 if bench.quick else 13):
         model = QNN(q)
-        wide = make_engine("statevector", model)
+        wide = make_engine("statevector", model, threads=1)
         rows = wide.encode(rng.uniform(0, np.pi, (200, q)))
         theta = rng.uniform(-np.pi, np.pi, (2, model.num_weights))
         time = seconds({"call": lambda w=wide, r=rows, t=theta: w.probabilities(r, t)}, 3)["call"]

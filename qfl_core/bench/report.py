@@ -50,7 +50,7 @@ def table(results: dict) -> str:
         verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
         lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")
     for name, points in results["scaling"].items():
-        lines += ["", f"{'Cost by ' + name:<50}{'evaluations/s':>16}{'seconds':>12}"]
+        lines += ["", f"{f'Cost by {name}, one thread':<50}{'evaluations/s':>16}{'seconds':>12}"]
         for point in points:
             label = f"{point['value']:,} {point.get('strategy', '')}"
             rate = point["evaluations"] / point["seconds"]
