@@ -178,6 +178,20 @@ def test_thousands_of_samples_and_the_bits_of_a_few(rng):
             assert np.array_equal(engine.probabilities(encoded.take(rows), W[:count]), whole[:count, rows])
 
 
+@pytest.mark.parametrize("tiles_free", [True, False])
+def test_seven_qubits_keep_their_bits_across_tiles(rng, monkeypatch, tiles_free):
+    if not tiles_free:
+        monkeypatch.setattr("qfl_core.engines.statevector.tiles_are_position_free", lambda *shape: False)
+    qnn = QNN(7, 1, 2)
+    engine = make_engine("statevector", qnn)
+    assert engine.strategy == "unitary"
+    encoded, W = engine.encode(rng.uniform(0, 3, (400, 7))), rng.uniform(-3, 3, (3, qnn.num_weights))
+    whole = engine.probabilities(encoded, W)
+    for size in (1, 63, 64, 65, 250):
+        rows = rng.choice(400, size, replace=False)
+        assert np.array_equal(engine.probabilities(encoded.take(rows), W[1:]), whole[1:, rows])
+
+
 def test_the_slower_product_of_fixed_order_is_exact_too(rng, monkeypatch):
     qnn = QNN(3)
     engine = make_engine("statevector", qnn)

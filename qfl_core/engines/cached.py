@@ -159,15 +159,25 @@ def padded(count: int, multiple: int) -> int:
 @lru_cache(maxsize=64)
 def blas_is_position_free(width: int) -> bool:
     """Whether ``(n, width) @ (width, B)`` has the same bits at any position, for padded shapes."""
+    parts = ((8, 4), (56, 4), (504, 4), (1032, 8), (1024, 20), (48, 24))
+    return _bits_agree(width, 1032, 24, parts)
+
+
+@lru_cache(maxsize=64)
+def tiles_are_position_free(width: int, columns: int, tile: int) -> bool:
+    """Whether ``(n, width) @ (width, columns)`` has the same bits for any whole number of tiles of rows."""
+    return _bits_agree(width, 4 * tile, columns, ((tile, columns), (2 * tile, columns), (3 * tile, columns)))
+
+
+def _bits_agree(width: int, rows: int, columns: int, parts: Sequence[tuple[int, int]]) -> bool:
     rng = np.random.Generator(np.random.PCG64(width))
-    F = rng.normal(size=(1032, width))
-    G = rng.normal(size=(24, width))
+    F = rng.normal(size=(rows, width))
+    G = rng.normal(size=(columns, width))
     whole = F @ G.T
-    for rows, thetas in ((8, 4), (56, 4), (504, 4), (1032, 8), (1024, 20), (48, 24)):
-        for i in {0, 1032 - rows}:
-            for j in {0, 24 - thetas}:
-                part = F[i : i + rows] @ G[j : j + thetas].T
-                if not np.array_equal(part, whole[i : i + rows, j : j + thetas]):
+    for m, k in parts:
+        for i in {0, rows - m}:
+            for j in {0, columns - k}:
+                if not np.array_equal(F[i : i + m] @ G[j : j + k].T, whole[i : i + m, j : j + k]):
                     return False
     return True
 

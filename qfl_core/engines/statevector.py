@@ -10,7 +10,8 @@ With the rows A(theta) of U(theta) whose basis states have odd parity, P(1 | x, 
 
 Bits. A probability depends on its sample and its theta only, whatever else is in the call: states and
 A(theta) are built by products of fixed shape (kernels.py), ``products`` follows the rule of cached.py,
-``unitary`` multiplies tiles of one fixed shape, and ``gates`` walks every sample by itself.
+``unitary`` multiplies whole tiles of samples (one at a time where BLAS does not pass the same check), and
+``gates`` walks every sample by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from __future__ import annotations
 import numpy as np
 
 from qfl_core.engines.base import check_features, check_weights
-from qfl_core.engines.cached import PAD_SAMPLES, PAD_THETAS, CachedEngine, Encoded, padded, product
+from qfl_core.engines.cached import (
+    PAD_SAMPLES,
+    PAD_THETAS,
+    CachedEngine,
+    Encoded,
+    padded,
+    product,
+    tiles_are_position_free,
+)
 from qfl_core.engines.compile import compile_circuit
 from qfl_core.engines.kernels import Kernel
 from qfl_core.qnn import QNN, odd_parity
@@ -193,11 +202,14 @@ class StatevectorEngine(CachedEngine):
                 im = np.concatenate([rows.imag, pad])
                 # (re, im) of A psi, for psi stored as (re, im).
                 matrix = np.block([[matrix, -im], [im, matrix]])
-            tiles = encoded.rows.reshape(len(encoded.rows) // TILE, -1, matrix.shape[1])
-            for t, tile in enumerate(tiles):
-                p = ((tile @ matrix.T) ** 2).reshape(TILE, -1).sum(axis=1)
-                stop = min((t + 1) * TILE, len(encoded))
-                out[b, t * TILE : stop] = p[: stop - t * TILE]
+            width = matrix.shape[1]
+            tile = TILE * encoded.rows.shape[1] // width
+            free = tiles_are_position_free(width, len(matrix), tile)
+            chunk = TILE * max(1, self.memory // (64 * tile * len(matrix))) if free else TILE
+            for i in range(0, len(encoded), chunk):
+                part = encoded.rows[i : i + chunk]
+                p = ((part.reshape(-1, width) @ matrix.T) ** 2).reshape(len(part), -1).sum(axis=1)
+                out[b, i : i + chunk] = p[: len(encoded) - i]
         return out
 
     def _walk(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
