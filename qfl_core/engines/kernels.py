@@ -68,6 +68,7 @@ class Kernel:
         layers = [b for b in program.blocks if isinstance(b, Local) and not b.is_fixed]
         self._factors = self._factor_arrays(layers)
         self._has_fixed_factors = bool((self._factors[2] < 0).any())
+        self._ry_angles = self._only_ry_angles()
         layer_of = {id(block): i for i, block in enumerate(layers)}
         self._steps = tuple(self._step(block, layer_of) for block in program.blocks)
 
@@ -182,11 +183,44 @@ class Kernel:
         cosine, sine, angle = self._factors
         if not cosine.shape[1]:
             return []
+        if self._ry_angles is not None:
+            return self._ry_krons(angles)
         half = 0.5 * angles
         if self._has_fixed_factors:
             half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle -1: cos 0 A + sin 0 B = A
         c, s = np.cos(half)[:, angle], np.sin(half)[:, angle]
         return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
+
+    def _only_ry_angles(self) -> np.ndarray | None:
+        """Return the angles ``(L, q)`` if every layer is one RY on every qubit, as in RealAmplitudes."""
+        cosine, sine, angle = self._factors
+        if self._has_fixed_factors or len(cosine) > 1 or not cosine.shape[1]:
+            return None
+        is_ry = (cosine == np.eye(2)).all() and (sine == np.array([[0, -1], [1, 0]])).all()
+        return angle[0] if is_ry else None
+
+    def _ry_krons(self, angles: np.ndarray) -> list[np.ndarray]:
+        """Return :meth:`_krons` for layers of RY.
+
+        Entry (i, j) of a Kronecker product of RYs is, up to sign, the product over qubits of sin(a/2) where
+        the bits of i and j differ and cos(a/2) where they agree: 2^size numbers a layer, then one gather.
+        """
+        layers, out, first = len(self._ry_angles), [], 0
+        half = (0.5 * angles)[:, self._ry_angles].reshape(-1, self.num_qubits).T
+        c, s = np.cos(half), np.sin(half)
+        for size in self.groups:
+            g = 2**size
+            v = np.empty((2 * g, half.shape[1]))
+            v[0] = 1.0
+            for k in range(size):
+                m = 2**k
+                np.multiply(v[:m], s[first + k], out=v[m : 2 * m])
+                v[:m] *= c[first + k]
+            np.negative(v[:g], out=v[g:])
+            gathered = np.ascontiguousarray(v.T)[:, _ry_index(size)]
+            out.append(gathered.reshape(len(angles), layers, g, g))
+            first += size
+        return out
 
     def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
         """Return each group's products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
@@ -224,6 +258,13 @@ def _kron_index(h: int, g: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where entry (i, j) of a Kronecker product finds its two factors, as flat indices."""
     i, j = np.indices((g * h, g * h)).reshape(2, -1)
     return (i // g) * h + j // g, (i % g) * g + j % g
+
+
+@lru_cache(maxsize=16)
+def _ry_index(size: int) -> np.ndarray:
+    """Return where entry (i, j) of a product of RYs is found; minus for each bit 0 of i that is 1 in j."""
+    i, j = np.indices((2**size, 2**size)).reshape(2, -1)
+    return (i ^ j) + 2**size * (np.bitwise_count(~i & j).astype(int) & 1)
 
 
 def _groups(num_qubits: int) -> tuple[int, ...]:
