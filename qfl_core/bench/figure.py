@@ -1,0 +1,61 @@
+"""The bench as a figure: the circuit, and how cost grows."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from qfl_core.qnn import QNN
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLD = 19  # columns a line of the drawn circuit
+LABELS = {
+    "samples": "samples (4 qubits, 20 thetas)",
+    "thetas": "thetas (4 qubits, 3,000 samples)",
+    "clients": "clients (50 samples, 2 thetas each)",
+    "qubits": "qubits (200 samples, 2 thetas)",
+}
+
+
+def draw(results: dict, qnn: QNN | None = None) -> Figure:
+    """Return a figure of ``qnn`` (the paper's four-qubit model by default) above four cost curves.
+
+    Parameters
+    ----------
+    results : what :func:`qfl_core.bench.run_bench` returned, or its JSON read back.
+    """
+    import matplotlib.pyplot as plt
+
+    qnn = QNN(4) if qnn is None else qnn
+    figure = plt.figure(figsize=(12, 10), layout="constrained")
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1.9, 1))
+    ax = top.subplots()
+    ax.axis("off")
+    if find_spec("pylatexenc") is None:
+        ax.text(0, 0.5, str(qnn.draw("text", fold=120)), family="monospace", fontsize=5, va="center")
+    else:
+        qnn.draw("mpl", ax=ax, fold=FOLD)
+    for ax, (name, points) in zip(bottom.subplots(1, 4), results["scaling"].items(), strict=True):
+        values = [p["value"] for p in points]
+        ax.plot(values, [p["seconds"] for p in points], "o-", color="tab:blue")
+        ax.set_yscale("log")
+        if name == "qubits":
+            ax.set_xticks(values)
+        else:
+            ax.set_xscale("log")
+        for before, point in zip([{}, *points], points, strict=False):
+            strategy = point.get("strategy")
+            if strategy and strategy != before.get("strategy"):
+                ax.annotate(
+                    strategy,
+                    (point["value"], point["seconds"]),
+                    textcoords="offset points",
+                    xytext=(4, -10) if point is not points[0] else (0, 8),
+                    fontsize=8,
+                )
+        ax.set_xlabel(LABELS[name])
+        ax.grid(alpha=0.3)
+    figure.axes[1].set_ylabel("seconds a call, one thread")
+    return figure

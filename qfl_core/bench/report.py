@@ -1,0 +1,62 @@
+"""What a bench says about itself: the machine, and the printed table."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = ("numpy", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
+
+
+def machine() -> dict:
+    """Return cores, BLAS libraries with their threads, and versions."""
+    from threadpoolctl import threadpool_info
+
+    blas = [d for d in threadpool_info() if d["user_api"] == "blas"]
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "blas": [
+            {k: d.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for d in blas
+        ],
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def table(results: dict) -> str:
+    """Return the results as the text that the command prints."""
+    lines, case = [], None
+    for row in results["rows"]:
+        if row["case"] != case:
+            case = row["case"]
+            lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>9}  differs by"]
+        difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
+        numbers = f"{row['rate']:>16,.0f}{row['seconds']:>12.3g}{row['evaluations']:>9,}"
+        lines.append(f"  {row['name']:<48}{numbers}  {difference}")
+    lines += ["", f"{'Ratio':<50}{'target':>16}{'measured':>12}"]
+    for target in results["targets"]:
+        limit = f"{'>=' if target['at_least'] else '<='} {target['limit']:,g}"
+        value = "not run" if target["value"] is None else f"{target['value']:,.3g}"
+        verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
+        lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")
+    for name, points in results["scaling"].items():
+        lines += ["", f"{f'Cost by {name}, one thread':<50}{'evaluations/s':>16}{'seconds':>12}"]
+        for point in points:
+            label = f"{point['value']:,} {point.get('strategy', '')}"
+            rate = point["evaluations"] / point["seconds"]
+            lines.append(f"  {label:<48}{rate:>16,.0f}{point['seconds']:>12.3g}")
+    on = results["machine"]
+    threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in on["blas"])
+    packages = ", ".join(f"{k} {v}" for k, v in on["packages"].items() if v)
+    lines += ["", f"{on['cores']} cores, {threads}; Python {on['python']}, {packages}"]
+    return "\n".join(lines).lstrip("\n")

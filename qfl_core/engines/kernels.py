@@ -1,0 +1,273 @@
+"""A compiled program applied to batches of row vectors.
+
+Rows have shape ``(N, r, d)``: N angle vectors (or 1, which broadcasts), r rows that share one, d amplitudes.
+Forward they are states, psi -> U psi; reversed, ``A -> A U`` from the last block to the first, which turns
+selected rows of the identity into the same rows of U(theta).
+
+Bits: every matrix product in here has a shape fixed by the program and is repeated over N, and everything
+else is element by element; a row's result therefore does not depend on N or on its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from qfl_core.engines.compile import Dense, Local, Monomial, Program
+
+MAX_GROUP = 5
+# Bytes of signs up to which phases are matrix products; past it they are summed term by term.
+MAX_SIGNS = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class _LocalStep:
+    """A Local block as matrices on groups of neighbouring qubits; ``layer`` indexes the batched ones."""
+
+    layer: int | None
+    fixed: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _MonomialStep:
+    source: np.ndarray
+    inverse: np.ndarray
+    phase: np.ndarray | None
+    signs: np.ndarray
+    weights: tuple[dict[int, float], ...]
+
+    def turns_like(self, other: object) -> bool:
+        """Whether ``other`` has the same phases, as the repetitions of a feature map do."""
+        same = isinstance(other, _MonomialStep) and self.weights == other.weights
+        return same and np.array_equal(self.signs, other.signs)
+
+
+@dataclass(frozen=True, eq=False)
+class _DenseStep:
+    targets: tuple[int, ...]
+    matrix: np.ndarray
+
+
+class Kernel:
+    """Runs one :class:`Program`.
+
+    Attributes
+    ----------
+    dtype : float64 where every block is real (RealAmplitudes), else complex128.
+    dim : number of amplitudes, d.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.dtype = np.dtype(float if program.is_real else complex)
+        self.num_qubits = program.num_qubits
+        self.dim = 2**program.num_qubits
+        self.groups = _groups(program.num_qubits)
+        layers = [b for b in program.blocks if isinstance(b, Local) and not b.is_fixed]
+        self._factors = self._factor_arrays(layers)
+        self._has_fixed_factors = bool((self._factors[2] < 0).any())
+        self._ry_angles = self._only_ry_angles()
+        layer_of = {id(block): i for i, block in enumerate(layers)}
+        self._steps = tuple(self._step(block, layer_of) for block in program.blocks)
+
+    def forward(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        """Return ``rows : (N or 1, r, d)`` after the circuit with ``angles : (N, K)``."""
+        krons, turned = self._krons(angles), (None, None)
+        for step in self._steps:
+            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=False)
+        return rows
+
+    def reverse(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)``."""
+        krons, turned = self._krons(angles), (None, None)
+        for step in reversed(self._steps):
+            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=True)
+        return rows
+
+    def _apply(self, step, rows, angles, krons, turned, reverse):
+        """Return the rows after ``step``, and the last step with phases together with them, for reuse."""
+        if isinstance(step, _LocalStep):
+            matrices = step.fixed if step.layer is None else [k[:, step.layer] for k in krons]
+            return self._apply_local(rows, matrices, reverse), turned
+        if isinstance(step, _DenseStep):
+            return self._apply_dense(step, rows, reverse), turned
+        if len(step.signs) and not step.turns_like(turned[0]):
+            turned = (step, self._turn(step, angles))
+        phase = step.phase
+        if len(step.signs):
+            phase = turned[1] if phase is None else turned[1] * phase
+        if reverse:
+            return (rows if phase is None else rows * phase).take(step.inverse, axis=-1), turned
+        rows = rows.take(step.source, axis=-1)
+        return rows if phase is None else rows * phase, turned
+
+    def _turn(self, step: _MonomialStep, angles: np.ndarray) -> np.ndarray:
+        """Return exp(i sum_t w_t signs_t), ``(N, 1, d)``."""
+        w = np.empty((len(angles), 1, len(step.signs)))
+        for t, weights in enumerate(step.weights):
+            w[:, 0, t] = sum(c * angles[:, k] for k, c in weights.items())
+        if step.signs.dtype == np.int8:
+            turn = np.zeros((len(angles), 1, self.dim))
+            for t, sign in enumerate(step.signs):
+                turn += w[:, :, t, None] * sign
+        else:
+            turn = w @ step.signs
+        phase = np.empty(turn.shape, dtype=complex)
+        np.cos(turn, out=phase.real)
+        np.sin(turn, out=phase.imag)
+        return phase
+
+    def _apply_local(self, rows, matrices, reverse):
+        """Multiply the groups' matrices ``(N or 1, g, g)`` into the rows."""
+        r = rows.shape[1]
+        low = 1
+        for size, matrix in zip(self.groups, matrices, strict=True):
+            g = 2**size
+            turned = matrix.swapaxes(-1, -2)
+            if g == self.dim:
+                rows = rows @ (matrix if reverse else turned)
+            elif low == 1:
+                rows = rows.reshape(-1, r, self.dim // g, g) @ (matrix if reverse else turned)[:, None]
+            else:
+                shaped = rows.reshape(-1, r, self.dim // (g * low), g, low)
+                rows = (turned if reverse else matrix)[:, None, None] @ shaped
+            low *= g
+            rows = rows.reshape(-1, r, self.dim)
+        return rows
+
+    def _apply_dense(self, step, rows, reverse):
+        count, r, _ = rows.shape
+        n, k = self.num_qubits, len(step.targets)
+        # Axis 2 + j of the tensor is qubit n - 1 - j; the matrix wants its first target least significant.
+        axes = [2 + n - 1 - q for q in reversed(step.targets)]
+        ends = list(range(2 + n - k, 2 + n))
+        tensor = np.moveaxis(rows.reshape(count, r, *(2,) * n), axes, ends)
+        flat = np.ascontiguousarray(tensor).reshape(count, r, -1, 2**k)
+        flat = flat @ (step.matrix if reverse else step.matrix.T)
+        return np.moveaxis(flat.reshape(tensor.shape), ends, axes).reshape(count, r, self.dim)
+
+    def _step(self, block, layer_of):
+        if isinstance(block, Monomial):
+            phase = None if (block.phase == 1).all() else block.phase.astype(self.dtype)
+            signs = np.array(block.signs, dtype=np.int8).reshape(len(block.signs), self.dim)
+            if 8 * signs.size <= MAX_SIGNS:
+                signs = signs.astype(float)
+            return _MonomialStep(block.source, np.argsort(block.source), phase, signs, tuple(block.weights))
+        if isinstance(block, Dense):
+            return _DenseStep(block.targets, block.matrix.astype(self.dtype))
+        if not block.is_fixed:
+            return _LocalStep(layer_of[id(block)], ())
+        c, s, _ = self._factor_arrays([block])
+        return _LocalStep(None, tuple(k[:, 0] for k in self._kron_groups((c + s)[None])))
+
+    def _factor_arrays(self, layers):
+        """Return A, B ``(depth, L, q, 2, 2)`` and each factor's angle; missing factors are identities."""
+        depth = max((len(f) for layer in layers for f in layer.factors.values()), default=1)
+        shape = (depth, len(layers), self.num_qubits)
+        cosine = np.zeros((*shape, 2, 2), dtype=self.dtype)
+        sine = np.zeros((*shape, 2, 2), dtype=self.dtype)
+        angle = np.full(shape, -1)
+        cosine[...] = np.eye(2)
+        for i, layer in enumerate(layers):
+            for q, factors in layer.factors.items():
+                for j, (a, b, k) in enumerate(factors):
+                    cosine[j, i, q] = a if self.dtype.kind == "c" else a.real
+                    sine[j, i, q] = b if self.dtype.kind == "c" else b.real
+                    angle[j, i, q] = -1 if k is None else k
+        return cosine, sine, angle
+
+    def _krons(self, angles: np.ndarray) -> list[np.ndarray]:
+        """Return, for each group of qubits, the layers' matrices ``(N, L, g, g)``."""
+        cosine, sine, angle = self._factors
+        if not cosine.shape[1]:
+            return []
+        if self._ry_angles is not None:
+            return self._ry_krons(angles)
+        half = 0.5 * angles
+        if self._has_fixed_factors:
+            half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle -1: cos 0 A + sin 0 B = A
+        c, s = np.cos(half)[:, angle], np.sin(half)[:, angle]
+        return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
+
+    def _only_ry_angles(self) -> np.ndarray | None:
+        """Return the angles ``(L, q)`` if every layer is one RY on every qubit, as in RealAmplitudes."""
+        cosine, sine, angle = self._factors
+        if self._has_fixed_factors or len(cosine) > 1 or not cosine.shape[1]:
+            return None
+        is_ry = (cosine == np.eye(2)).all() and (sine == np.array([[0, -1], [1, 0]])).all()
+        return angle[0] if is_ry else None
+
+    def _ry_krons(self, angles: np.ndarray) -> list[np.ndarray]:
+        """Return :meth:`_krons` for layers of RY.
+
+        Entry (i, j) of a Kronecker product of RYs is, up to sign, the product over qubits of sin(a/2) where
+        the bits of i and j differ and cos(a/2) where they agree: 2^size numbers a layer, then one gather.
+        """
+        layers, out, first = len(self._ry_angles), [], 0
+        half = (0.5 * angles)[:, self._ry_angles].reshape(-1, self.num_qubits).T
+        c, s = np.cos(half), np.sin(half)
+        for size in self.groups:
+            g = 2**size
+            v = np.empty((2 * g, half.shape[1]))
+            v[0] = 1.0
+            for k in range(size):
+                m = 2**k
+                np.multiply(v[:m], s[first + k], out=v[m : 2 * m])
+                v[:m] *= c[first + k]
+            np.negative(v[:g], out=v[g:])
+            gathered = np.ascontiguousarray(v.T)[:, _ry_index(size)]
+            out.append(gathered.reshape(len(angles), layers, g, g))
+            first += size
+        return out
+
+    def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
+        """Return each group's products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
+        matrices = factors[:, 0]
+        for j in range(1, factors.shape[1]):
+            matrices = factors[:, j] @ matrices
+        out, first = [], 0
+        for size in self.groups:
+            out.append(_kron_all(matrices[:, :, first : first + size]))
+            first += size
+        return out
+
+
+def _kron_all(m: np.ndarray) -> np.ndarray:
+    """Return the Kronecker product over the qubits of ``m : (N, L, q, g, g)``, the last leftmost."""
+    q = m.shape[2]
+    if q == 1:
+        return m[:, :, 0]
+    if q % 2 == 0:
+        return _kron_all(_kron(m[:, :, 1::2], m[:, :, ::2]))
+    return _kron(m[:, :, -1], _kron_all(m[:, :, :-1]))
+
+
+def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Return the Kronecker product of the last two axes: two gathers and one multiplication."""
+    g, h = low.shape[-1], high.shape[-1]
+    from_high, from_low = _kron_index(h, g)
+    spread = high.reshape(*high.shape[:-2], h * h).take(from_high, axis=-1)
+    spread *= low.reshape(*low.shape[:-2], g * g).take(from_low, axis=-1)
+    return spread.reshape(*high.shape[:-2], g * h, g * h)
+
+
+@lru_cache(maxsize=64)
+def _kron_index(h: int, g: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where entry (i, j) of a Kronecker product finds its two factors, as flat indices."""
+    i, j = np.indices((g * h, g * h)).reshape(2, -1)
+    return (i // g) * h + j // g, (i % g) * g + j % g
+
+
+@lru_cache(maxsize=16)
+def _ry_index(size: int) -> np.ndarray:
+    """Return where entry (i, j) of a product of RYs is found; minus for each bit 0 of i that is 1 in j."""
+    i, j = np.indices((2**size, 2**size)).reshape(2, -1)
+    return (i ^ j) + 2**size * (np.bitwise_count(~i & j).astype(int) & 1)
+
+
+def _groups(num_qubits: int) -> tuple[int, ...]:
+    """Return sizes of at most MAX_GROUP neighbouring qubits, as equal as can be, least significant first."""
+    count = -(-num_qubits // MAX_GROUP)
+    return tuple(num_qubits // count + (i < num_qubits % count) for i in range(count))

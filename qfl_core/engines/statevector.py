@@ -1,0 +1,234 @@
+"""The exact engine: circuits compiled to NumPy, encodings cached, many weight vectors at once.
+
+With the rows A(theta) of U(theta) whose basis states have odd parity, P(1 | x, theta) = |A(theta) psi(x)|^2
+= <psi| G |psi> with G = A^dag A = (1 - M) / 2. Three strategies, by size:
+
+- ``products``: the d(d+1)/2 real products c_ij Re(psi_i^* psi_j) of a state (and the imaginary ones if U is
+  complex) are stored once; all samples against all thetas are one matrix product with the entries of G.
+- ``unitary``: stored states against A(theta), one matrix product a theta.
+- ``gates``: stored states through the ansatz, block by block.
+
+Bits. A probability depends on its sample and its theta only, whatever else is in the call: states and
+A(theta) are built by products of fixed shape (kernels.py), ``products`` follows the rule of cached.py,
+``unitary`` multiplies whole tiles of samples (one at a time where BLAS does not pass the same check), and
+``gates`` walks every sample by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qfl_core.engines.base import check_features, check_weights
+from qfl_core.engines.cached import (
+    PAD_SAMPLES,
+    PAD_THETAS,
+    CachedEngine,
+    Encoded,
+    padded,
+    product,
+    tiles_are_position_free,
+)
+from qfl_core.engines.compile import compile_circuit
+from qfl_core.engines.kernels import Kernel
+from qfl_core.qnn import QNN, odd_parity
+
+STRATEGIES = ("products", "unitary", "gates")
+MAX_PRODUCTS_QUBITS = 6
+MAX_UNITARY_QUBITS = 10
+TILE = 64
+THETAS_AT_ONCE = 4096
+
+
+class StatevectorEngine(CachedEngine):
+    """Exact probabilities, or draws from their binomial law with ``shots``.
+
+    Parameters
+    ----------
+    qnn : the model.
+    shots : None for exact values.
+    strategy : ``"auto"`` (by number of qubits), ``"products"``, ``"unitary"`` or ``"gates"``.
+    memory : bytes that encodings and intermediate arrays may each use; work is cut into chunks below it.
+    threads : BLAS threads inside this engine's calls; None leaves the process's own setting.
+    """
+
+    name = "statevector"
+
+    def __init__(
+        self,
+        qnn: QNN,
+        shots: int | None = None,
+        *,
+        strategy: str = "auto",
+        memory: int = 2**30,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(qnn, shots, memory, threads)
+        if strategy not in ("auto", *STRATEGIES):
+            raise ValueError(f"unknown strategy {strategy!r}; expected 'auto' or one of {STRATEGIES}")
+        self.kind = "exact" if shots is None else "shots"
+        n = qnn.num_qubits
+        # A state, its successor, the index vectors of a permutation, and a byte of sign for each angle.
+        need = (64 + sum(bool(i.operation.params) for i in qnn.circuit.data)) * 2**n
+        if need > memory:
+            raise ValueError(f"{n} qubits need at least {need:,} bytes, more than memory={memory:,}")
+        self.strategy = strategy if strategy != "auto" else _choose(n)
+        self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters, True))
+        self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
+        self._odd = np.flatnonzero(odd_parity(n))
+        d = 2**n
+        self._thetas_at_once = max(
+            1, min(THETAS_AT_ONCE, memory // (16 * d * d * self._ansatz.dtype.itemsize))
+        )
+        if self.strategy == "products":
+            self._i, self._j = np.triu_indices(d)
+            self._upper = self._i * d + self._j
+            self._off_diagonal = self._i != self._j
+        if self.strategy != "gates":
+            self._odd_identity = np.zeros((1, len(self._odd), d), dtype=self._ansatz.dtype)
+            self._odd_identity[0, np.arange(len(self._odd)), self._odd] = 1
+
+    def encode(self, X: np.ndarray) -> Encoded:
+        """Return the states of ``X : (n, num_features)`` in the strategy's form."""
+        X = check_features(X, self.qnn.num_features)
+        width, dtype, pad = self._layout()
+        count = padded(len(X), pad)
+        self._check_size(len(X), count * width * dtype.itemsize)
+        rows = np.zeros((count, width), dtype=dtype)
+        chunk = max(1, self.memory // (8 * 16 * max(self._encoder.dim, width)))
+        with self._limit():
+            for i in range(0, len(X), chunk):
+                part = X[i : i + chunk]
+                rows[i : i + len(part)] = self._stored(self._states(part))
+        return Encoded(rows, len(X), self._owner(), pad)
+
+    def _states(self, X: np.ndarray) -> np.ndarray:
+        start = np.zeros((1, 1, self._encoder.dim), dtype=self._encoder.dtype)
+        start[..., 0] = 1
+        return self._encoder.forward(start, self._encoder.program.angles.evaluate(X))[:, 0]
+
+    def _owner(self) -> tuple:
+        return self.name, self.qnn, self.strategy
+
+    def _layout(self) -> tuple[int, np.dtype, int]:
+        """Return the width, type and padding of a stored row."""
+        d = self._encoder.dim
+        if self.strategy == "products":
+            width = d * (d + 1) // 2 if self._ansatz.program.is_real else d * d
+            return width, np.dtype(float), PAD_SAMPLES
+        if self.strategy == "unitary":
+            return 2 * d, np.dtype(float), TILE
+        return d, np.dtype(complex), 1
+
+    def _stored(self, psi: np.ndarray) -> np.ndarray:
+        if self.strategy == "gates":
+            return psi
+        if self.strategy == "unitary":
+            return np.concatenate([psi.real, psi.imag], axis=1)
+        w = psi[:, self._i].conj() * psi[:, self._j]
+        w[:, self._off_diagonal] *= 2
+        if self._ansatz.program.is_real:
+            return w.real
+        # Re(w G) = Re w Re G - Im w Im G; the diagonal has no imaginary part.
+        return np.concatenate([w.real, -w.imag[:, self._off_diagonal]], axis=1)
+
+    def gradient(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
+        """Return dP(class 1) / d weights by the parameter-shift rule: exact, whatever ``shots`` is.
+
+        Every rotation angle a_k has dP/da_k = (P(a_k + pi/2) - P(a_k - pi/2)) / 2; weights follow by the
+        chain rule, so a weight may appear in several gates, inside any differentiable expression.
+
+        Returns
+        -------
+        (n, P) for ``weights : (P,)``, (B, n, P) for ``weights : (B, P)``.
+        """
+        self._check_encoded(encoded)
+        weights = check_weights(weights, self.qnn.num_weights)
+        theta = np.atleast_2d(weights)
+        functions = self._ansatz.program.angles
+        angles = functions.evaluate(theta)
+        count = angles.shape[1]
+        shift = (np.pi / 2) * np.eye(count)
+        out = np.empty((len(theta), len(encoded), self.qnn.num_weights))
+        jacobian = None if functions.is_identity else functions.jacobian(theta)
+        with self._limit():
+            for b, a in enumerate(angles):
+                p = self._from_angles(encoded, np.concatenate([a + shift, a - shift]))
+                slope = 0.5 * (p[:count] - p[count:]).T
+                out[b] = slope if jacobian is None else np.einsum("nk,kp->np", slope, jacobian[b])
+        return out[0] if weights.ndim == 1 else out
+
+    def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
+        return self._from_angles(encoded, self._ansatz.program.angles.evaluate(weights))
+
+    def _from_angles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
+        """Return the probabilities ``(B, n)`` for the ansatz's gate angles ``(B, K)``, chunk by chunk."""
+        evaluate = {"products": self._products, "unitary": self._tiles, "gates": self._walk}[self.strategy]
+        step = self._thetas_at_once
+        if len(angles) <= step:
+            return evaluate(encoded, angles)
+        return np.concatenate([evaluate(encoded, angles[i : i + step]) for i in range(0, len(angles), step)])
+
+    def _observables(self, weights: np.ndarray) -> np.ndarray | None:
+        if self.strategy != "products" or len(weights) > self._thetas_at_once:
+            return None
+        return self._entries(self._ansatz.program.angles.evaluate(weights))
+
+    def _odd_rows(self, angles: np.ndarray) -> np.ndarray:
+        """Return A(theta), the rows of U(theta) with odd parity, ``(B, d/2, d)``."""
+        rows = self._ansatz.reverse(self._odd_identity, angles)
+        return rows if len(rows) == len(angles) else np.broadcast_to(rows, (len(angles), *rows.shape[1:]))
+
+    def _entries(self, angles: np.ndarray) -> np.ndarray:
+        """Return the entries of G = A^dag A that multiply the stored products, ``(B, width)``."""
+        A = self._odd_rows(angles)
+        G = np.matmul((A.conj() if A.dtype.kind == "c" else A).swapaxes(1, 2), A)
+        G = G.reshape(len(G), G.shape[1] ** 2).take(self._upper, axis=1)
+        if G.dtype.kind != "c":
+            return G
+        return np.concatenate([G.real, G.imag[:, self._off_diagonal]], axis=1)
+
+    def _products(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
+        return product(encoded, self._entries(angles))
+
+    def _tiles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
+        """Return |A psi|^2 in real arithmetic, tile by tile; A is padded so that BLAS meets no odd edge."""
+        A = self._odd_rows(angles)
+        out = np.empty((len(A), len(encoded)))
+        d = A.shape[2]
+        pad = np.zeros((padded(A.shape[1], PAD_THETAS) - A.shape[1], d))
+        for b, rows in enumerate(A):
+            matrix = np.concatenate([rows.real, pad])
+            if rows.dtype.kind == "c":
+                im = np.concatenate([rows.imag, pad])
+                # (re, im) of A psi, for psi stored as (re, im).
+                matrix = np.block([[matrix, -im], [im, matrix]])
+            width = matrix.shape[1]
+            tile = TILE * encoded.rows.shape[1] // width
+            free = tiles_are_position_free(width, len(matrix), tile)
+            chunk = TILE * max(1, self.memory // (64 * tile * len(matrix))) if free else TILE
+            for i in range(0, len(encoded), chunk):
+                part = encoded.rows[i : i + chunk]
+                p = ((part.reshape(-1, width) @ matrix.T) ** 2).reshape(len(part), -1).sum(axis=1)
+                out[b, i : i + chunk] = p[: len(encoded) - i]
+        return out
+
+    def _walk(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
+        """Return the odd weight of U(theta) psi, theta by theta."""
+        out = np.empty((len(angles), len(encoded)))
+        chunk = max(1, self.memory // (8 * 16 * self._ansatz.dim))
+        for b in range(len(angles)):
+            for i in range(0, len(encoded), chunk):
+                psi = self._ansatz.forward(encoded.rows[i : i + chunk, None], angles[b : b + 1])[:, 0]
+                odd = psi[:, self._odd]
+                out[b, i : i + chunk] = (odd.real**2 + odd.imag**2).sum(axis=1)
+        return out
+
+    def describe(self) -> dict:
+        """Return name, kind, shots, strategy and threads."""
+        return super().describe() | {"strategy": self.strategy, "threads": self.threads}
+
+
+def _choose(num_qubits: int) -> str:
+    if num_qubits <= MAX_PRODUCTS_QUBITS:
+        return "products"
+    return "unitary" if num_qubits <= MAX_UNITARY_QUBITS else "gates"

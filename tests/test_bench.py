@@ -1,0 +1,112 @@
+"""The bench compares what agrees, and says what it found."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import qfl_core.bench.__main__ as command
+from qfl_core.bench import TARGETS, draw, table
+from qfl_core.bench.measure import Bench
+from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
+from qfl_core.bench.timing import seconds
+from qfl_core.engines import make_engine
+from qfl_core.qnn import QNN
+from qfl_core.streams import stream
+
+
+def results():
+    points = [{"value": 2, "seconds": 0.5, "evaluations": 10, "strategy": "products"}]
+    points.append({"value": 4, "seconds": 1.5, "evaluations": 10, "strategy": "unitary"})
+    bench = Bench(quick=True)
+    bench.row("a case", "limit", 1000, 0.5)
+    bench.row("a case", "ours", 1000, 1.0, 1e-15, 1e-9)
+    values = [0.6, 9_000.0, None, 1.4, 5.0, 250.0, 2_000.0, 6.0]
+    return {
+        "quick": True,
+        "machine": {
+            "python": "3",
+            "system": "s",
+            "machine": "m",
+            "cores": 2,
+            "blas": [{"internal_api": "openblas", "version": "0", "architecture": "x", "num_threads": 2}],
+            "packages": {"numpy": "2", "pennylane": None},
+        },
+        "rows": bench.rows,
+        "targets": [
+            {
+                "name": t.name,
+                "limit": t.limit,
+                "at_least": t.at_least,
+                "value": v,
+                "reached": None if v is None else t.holds(v),
+            }
+            for t, v in zip(TARGETS, values, strict=True)
+        ],
+        "scaling": dict.fromkeys(("samples", "thetas", "clients", "qubits"), points),
+    }
+
+
+def test_targets_hold_on_the_right_side():
+    by_name = {t.name: t for t in TARGETS}
+    assert by_name["exact: rate / bare matrix product's"].holds(0.5)
+    assert not by_name["exact: rate / bare matrix product's"].holds(0.49)
+    assert by_name["shots: time / bare binomial draws'"].holds(1.5)
+    assert not by_name["shots: time / bare binomial draws'"].holds(1.51)
+
+
+def test_a_peer_that_disagrees_stops_the_bench():
+    bench = Bench(quick=True)
+    for difference in (0.1, float("nan")):
+        with pytest.raises(ValueError, match="wrong differs by"):
+            bench.row("case", "wrong", 1, 1.0, difference, 1e-9)
+    assert bench.rows == []
+
+
+def test_calls_take_turns():
+    order = []
+    time = seconds({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
+    assert order == ["a", "b"] * 3
+    assert set(time) == {"a", "b"}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:qiskit_machine_learning")
+def test_every_peer_is_the_same_model():
+    qnn = QNN(3)
+    rng = stream(0, "test-bench")
+    X, theta = rng.uniform(0, 3, (4, 3)), rng.uniform(-3, 3, qnn.num_weights)
+    engine = make_engine("statevector", qnn)
+    p = engine.probabilities(engine.encode(X), theta)
+    peers = qiskit_peers(qnn, shots=4096, seed=1) | {"estimator": aer_estimator(qnn)}
+    for name, peer in peers.items():
+        limit = 5 * 0.5 / 64 if name.startswith("Sampler") else 1e-12
+        assert np.abs(peer(X, theta) - p).max() < limit, name
+    assert np.abs(qiskit_statevector(qnn, X, theta[None])[0] - p).max() < 1e-12
+    if find_spec("pennylane") is not None:
+        assert np.abs(pennylane_peer(qnn)(X, theta) - p).max() < 1e-12
+
+
+def test_table_names_every_target_and_verdict():
+    text = table(results())
+    for target in TARGETS:
+        assert target.name in text
+    assert text.count("reached") == 6
+    assert text.count("MISSED") == 1
+    assert text.count("not run") == 1
+    assert "Cost by qubits" in text
+
+
+def test_command_writes_json_and_figures_and_prints_the_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("qfl_core.bench.run_bench", lambda quick: results())
+    command.main(["--out", str(tmp_path / "bench"), "--quick"])
+    written = sorted(f.name for f in (tmp_path / "bench").iterdir())
+    assert written == ["bench.json", "bench.pdf", "bench.png"]
+    assert json.loads((tmp_path / "bench" / "bench.json").read_text()) == results()
+    assert "MISSED" in capsys.readouterr().out
+
+
+def test_figure_has_the_circuit_and_four_curves():
+    figure = draw(results(), QNN(2))
+    assert len(figure.axes) == 5
+    assert [a.get_xlabel().split()[0] for a in figure.axes[1:]] == ["samples", "thetas", "clients", "qubits"]
