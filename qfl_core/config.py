@@ -78,6 +78,28 @@ def _interval(name: str, value: Any) -> tuple[float, float]:
     return low, high
 
 
+def _positive_interval(name: str, value: Any) -> tuple[float, float]:
+    low, high = _interval(name, value)
+    if low <= 0:
+        raise _fail(name, value, "two positive numbers (low, high) with low < high")
+    return low, high
+
+
+def _rates(name: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or not value:
+        raise _fail(name, value, "a list of positive numbers")
+    return tuple(_number(0, above=True)(name, v) for v in value)
+
+
+def _participation(name: str, value: Any) -> float | tuple[int, ...]:
+    if isinstance(value, (list, tuple)):
+        clients = tuple(_integer(0)(name, v) for v in value)
+        if not clients or len(set(clients)) != len(clients):
+            raise _fail(name, value, "a share in (0, 1] or a list of different clients")
+        return tuple(sorted(clients))
+    return _number(0, 1, above=True)(name, value)
+
+
 def _setting(default: Any, check: Check, doc: str) -> Any:
     return dataclasses.field(default=default, metadata={"doc": doc, "check": check})
 
@@ -117,6 +139,9 @@ class ExperimentConfig:
     split: str = _setting("label-skew", _one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
     clients: int = _setting(10, _integer(1), "number of clients N")
     rounds: int = _setting(10, _integer(1), "communication rounds T")
+    participation: float | tuple[int, ...] = _setting(
+        1.0, _participation, "S(t): the share of clients drawn each round, or the list of clients that take part"
+    )
     chunk: int = _setting(50, _integer(2), "mean number of training samples a client draws in a round")
     skew_ratio: float = _setting(0.8, _number(0.5, 1), "label-skew: share of a client's preferred label")
     size_variation: float = _setting(
@@ -126,6 +151,11 @@ class ExperimentConfig:
     min_per_class: int = _setting(1, _integer(0), "dirichlet: fewest training rows of a class a client may own")
     client_val_share: float = _setting(
         0.2, _number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
+    )
+    client_val: str = _setting(
+        "natural",
+        _one_of(("natural", "skewed")),
+        "label-skew: client validation parts have the label mix of the data, or that of the client",
     )
     client_test: str = _setting(
         "shared", _one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
@@ -143,6 +173,19 @@ class ExperimentConfig:
     learning_rate: float = _setting(0.13, _number(0, above=True), "initial SPSA learning rate eta")
     perturbation: float = _setting(0.13, _number(0, above=True), "initial SPSA perturbation delta")
     mu: float = _setting(0.01, _number(0), "proximal coefficient")
+    drift_radius: float = _setting(0.3, _number(0, above=True), "duqfl-drift: longest step of an unfold")
+    eta_bounds: tuple[float, float] = _setting((1e-3, 1.0), _positive_interval, "controller: bounds of eta")
+    delta_bounds: tuple[float, float] = _setting((1e-3, 0.5), _positive_interval, "controller: bounds of delta")
+    outer_period: int = _setting(5, _integer(0), "the controller is refined every m rounds; 0 freezes it")
+    outer_learning_rate: float = _setting(0.1, _number(0), "alpha_out of the outer SPSA step")
+    outer_perturbation: float = _setting(0.1, _number(0, above=True), "c_out of the outer SPSA step")
+    lambda_fair: float = _setting(0.1, _number(0), "meta-loss weight of the client fairness gap")
+    lambda_comm: float = _setting(0.01, _number(0), "meta-loss weight of the communication share")
+    lambda_stab: float = _setting(0.1, _number(0), "meta-loss weight of the unfolds' unsteadiness")
+    adam_rates: tuple[float, ...] = _setting(
+        (0.01, 0.03, 0.1, 0.3), _rates, "adam-qfl: learning rates tried on validation before round 0"
+    )
+    initial_range: float = _setting(math.pi, _number(0), "initial weights are uniform in +- this range")
     loss: str = _setting(
         "cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss that local training minimises"
     )
@@ -175,6 +218,8 @@ class ExperimentConfig:
             self._default(name, size)
         for field in dataclasses.fields(self):
             self._set(field.name, getattr(self, field.name))
+        if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
+            raise _fail("participation", self.participation, f"clients from 0 to {self.clients - 1}")
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:

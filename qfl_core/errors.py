@@ -14,6 +14,10 @@ class DataError(ValueError):
     """A data file is missing, damaged or not in the official format."""
 
 
+class RunError(RuntimeError):
+    """A run cannot start, go on or be read."""
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)

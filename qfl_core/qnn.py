@@ -59,8 +59,7 @@ class QNN:
             )
         if ansatz.num_qubits != feature_map.num_qubits:
             raise ValueError(
-                f"the ansatz acts on {ansatz.num_qubits} qubits, expected the feature map's "
-                f"{feature_map.num_qubits}"
+                f"the ansatz acts on {ansatz.num_qubits} qubits, expected the feature map's {feature_map.num_qubits}"
             )
         shared = {p.name for p in feature_map.parameters} & {p.name for p in ansatz.parameters}
         if shared:
@@ -77,9 +76,7 @@ class QNN:
             return self.feature_map
         if self.feature_map == "zz":
             if self.num_features < 2:
-                raise ValueError(
-                    "feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1"
-                )
+                raise ValueError("feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1")
             return zz_feature_map(
                 self.num_features, reps=self.feature_map_reps, entanglement=self.feature_map_entanglement
             )

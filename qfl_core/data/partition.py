@@ -113,6 +113,7 @@ def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple
     part has ``client_val_share / (1 - client_val_share)`` times as many, with the same label mix.
     """
     train_cursor, val_cursor = _Cyclic(pools), _Cyclic(reserves)
+    natural = _Cyclic({0: stream(config.seed, "reserve-order").permutation(np.concatenate(list(reserves.values())))})
     ratio = config.client_val_share / (1 - config.client_val_share)
     train, val = [], []
     for t in range(config.rounds):
@@ -123,7 +124,11 @@ def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple
             factor = 1 + config.size_variation * rng.uniform(-1, 1)
             size = max(2, round(config.chunk * factor))
             train[t].append(rng.permutation(train_cursor.take(_mix(size, i % 2, config.skew_ratio))))
-            val[t].append(val_cursor.take(_mix(max(2, round(ratio * size)), i % 2, config.skew_ratio)))
+            count = max(2, round(ratio * size))
+            if config.client_val == "natural":
+                val[t].append(natural.take({0: count}))
+            else:
+                val[t].append(val_cursor.take(_mix(count, i % 2, config.skew_ratio)))
     return train, val
 
 

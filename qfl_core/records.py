@@ -1,0 +1,226 @@
+"""The files of a run: the only place that writes, always to a temporary name first.
+
+While a run goes on, every complete round is one line of ``journal.jsonl``; a line cut off by a crash is dropped when
+the run resumes. When the last round is in, the paper's six files are written from the journal and ``DONE`` seals them with
+their digests. Floats keep all their digits on the way, so a resumed run ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from qfl_core.errors import RunError
+
+_ROUND = ("round",)
+_PHI = tuple(
+    f"phi_{rate}_{feature}"
+    for rate in ("eta", "delta")
+    for feature in ("constant", "unfold", "round", "loss_change", "displacement", "data_fraction", "heterogeneity")
+)
+#: Every column of every table, in order.
+SCHEMA: dict[str, tuple[str, ...]] = {
+    "global_accuracies": (
+        *_ROUND,
+        "global_train_accuracy",
+        "global_val_accuracy",
+        "global_accuracy",
+        "client_train_accuracy",
+        "client_test_accuracy",
+        "client_test_accuracy_min",
+        "client_test_accuracy_max",
+        "train_test_gap",
+        "fairness_gap",
+        "global_fairness_gap",
+        "clients",
+        "drift",
+        "circuits_train",
+        "circuits_calibration",
+        "circuits_monitor",
+        "circuits_validation",
+        "circuits_virtual",
+        "circuits_tuning",
+        "shots",
+    ),
+    "validation": (*_ROUND, "val_loss", "client_val_loss", "meta_loss"),
+    "client_trace": (
+        *_ROUND,
+        "client",
+        "unfold",
+        "eta",
+        "delta",
+        "loss_before",
+        "loss_after",
+        "task_loss_before",
+        "task_loss_after",
+        "train_accuracy",
+        "test_accuracy",
+        "val_loss",
+        "val_accuracy",
+        "displacement",
+        "clipped",
+        "selected_unfold",
+        "is_selected",
+        "client_size",
+        "val_size",
+        "aggregation_weight",
+        "heterogeneity",
+    ),
+    "outer_meta": (
+        *_ROUND,
+        "meta_loss",
+        "meta_val_loss",
+        "omega_fair",
+        "omega_comm",
+        "omega_stab",
+        "updated",
+        "meta_loss_plus",
+        "meta_loss_minus",
+        "controller_gradient_norm",
+        *_PHI,
+    ),
+    "classification_metrics": (
+        *_ROUND,
+        "part",
+        "accuracy",
+        "balanced_accuracy",
+        "precision",
+        "recall",
+        "f1",
+        "specificity",
+        "roc_auc",
+        "pr_auc",
+        "mcc",
+        "tn",
+        "fp",
+        "fn",
+        "tp",
+        "loss",
+    ),
+}
+JOURNAL, DONE, PARAMS = "journal.jsonl", "DONE", "global_params.npz"
+
+
+class RunFolder:
+    """One run's folder: append rounds, read them back, seal."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run is complete and sealed."""
+        return (self.path / DONE).is_file()
+
+    def create(self, config: str, environment: dict[str, Any]) -> None:
+        """Make the folder with its config and environment."""
+        with _clear_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_text(self.path / "config.json", config)
+            write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add one complete round, on disk when this returns."""
+        line = json.dumps(record, default=_plain, separators=(",", ":")) + "\n"
+        with _clear_errors(self.path), (self.path / JOURNAL).open("a", encoding="utf-8") as journal:
+            journal.write(line)
+            journal.flush()
+            os.fsync(journal.fileno())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the complete rounds; a last line that was cut off is removed from the journal."""
+        journal = self.path / JOURNAL
+        if not journal.is_file():
+            return []
+        text = journal.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            with _clear_errors(self.path):
+                os.truncate(journal, len(whole))
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def seal(self) -> None:
+        """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256."""
+        records = self.records()
+        with _clear_errors(self.path):
+            for name, columns in SCHEMA.items():
+                rows = [row for record in records for row in record[name]]
+                write_text(self.path / f"{name}.csv", to_csv(rows, columns))
+            seconds = [{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records]
+            write_text(self.path / "timings.csv", to_csv(seconds, ("round", "seconds")))
+            states = [record["state"] for record in records]
+            arrays = {key: np.array([state[key] for state in states]) for key in ("theta", "phi")}
+            temporary = self.path / f".{PARAMS}.part"
+            with temporary.open("wb") as file:
+                np.savez(file, weights=arrays["theta"], phi=arrays["phi"])
+            temporary.replace(self.path / PARAMS)
+            (self.path / JOURNAL).unlink()
+            write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of every result file but the timings."""
+        names = ["config.json", "environment.json", PARAMS, *(f"{name}.csv" for name in SCHEMA)]
+        return {name: hashlib.sha256((self.path / name).read_bytes()).hexdigest() for name in names}
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Read one of the tables of :data:`SCHEMA`."""
+        return pd.read_csv(self.path / f"{name}.csv")
+
+    def weights(self) -> np.ndarray:
+        """Read the global weights (T + 1, P)."""
+        with np.load(self.path / PARAMS, allow_pickle=False) as stored:
+            return stored["weights"]
+
+
+def to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:
+    """Return rows as CSV with exactly these columns; a value without a column is an error."""
+    unknown = {key for row in rows for key in row} - set(columns)
+    if unknown:
+        raise RunError(f"columns {sorted(unknown)} are not in the schema")
+    return pd.DataFrame(rows, columns=list(columns)).to_csv(index=False, lineterminator="\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file for the duration; another process waits, and a killed one releases it."""
+    import fcntl
+
+    with _clear_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _clear_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write results to {folder}: {reason}; complete rounds are kept") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"cannot store {type(value).__name__} in a record")

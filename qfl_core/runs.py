@@ -1,0 +1,222 @@
+"""Runs: start or resume one, never repeat a finished one, and read many back as one tidy table."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import Splits, load_splits
+from qfl_core.errors import ConfigError, RunError, did_you_mean
+from qfl_core.experiment import State, train
+from qfl_core.federation import Federation
+from qfl_core.paths import repository_root
+from qfl_core.records import RunFolder, locked
+
+#: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
+TRAINING_CODE = (
+    "client.py",
+    "controller.py",
+    "data",
+    "engines",
+    "experiment.py",
+    "federation.py",
+    "losses.py",
+    "meta.py",
+    "methods.py",
+    "metrics.py",
+    "optimizers.py",
+    "qnn.py",
+    "server.py",
+    "streams.py",
+)
+NOT_TRAINING = ("audit.py", "fidelity.py", "__main__.py")
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "qiskit", "qiskit-machine-learning", "qiskit-aer")
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """A finished run, read from its folder on demand."""
+
+    path: Path
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """The run's config."""
+        return ExperimentConfig.from_json((self.path / "config.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions, commit, data source and engine of the run."""
+        return json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """One row a round, 0 being the initial weights: accuracies, losses, metrics of the test part, circuits."""
+        folder = RunFolder(self.path)
+        metrics = folder.table("classification_metrics")
+        test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
+        table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
+        return table.merge(test.rename(columns={"test_round": "round"}), on="round")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The trace: one row a round, client and unfold."""
+        return RunFolder(self.path).table("client_trace")
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Global weights (T + 1, P)."""
+        return RunFolder(self.path).weights()
+
+    def changed_files(self) -> list[str]:
+        """Return the result files whose SHA-256 is not the one that was sealed."""
+        sealed = json.loads((self.path / "DONE").read_text(encoding="utf-8"))
+        return [name for name, digest in RunFolder(self.path).digests().items() if sealed.get(name) != digest]
+
+
+def run_experiment(
+    config: ExperimentConfig,
+    results_dir: str | Path = "results",
+    *,
+    repeat: bool = False,
+    progress: bool = False,
+    splits: Splits | None = None,
+) -> RunResult:
+    """Run an experiment and write its folder; resume it where it stopped, return it where it is finished.
+
+    Parameters
+    ----------
+    repeat : run again although a finished run exists.
+    progress : show a bar over the rounds.
+    splits : data already loaded for this config, to save the loading.
+    """
+    splits = load_splits(config) if splits is None else splits
+    identity = run_identity(config, splits)
+    parent = run_parent(config, Path(results_dir))
+    with locked(parent / f".{identity[:8]}.lock"):
+        folder = _find(parent, identity, repeat)
+        if not folder.is_done:
+            _complete(folder, config, splits, identity, progress)
+    return RunResult(folder.path)
+
+
+def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, identity: str, progress: bool) -> None:
+    federation = Federation.create(config, splits)
+    if not folder.path.exists():
+        folder.create(config.to_json(), environment(federation, identity))
+    done = folder.records()
+    state = State.from_json(done[-1]["state"]) if done else None
+    bar = tqdm(total=config.rounds, initial=state.done if state else 0, disable=not progress, unit="round")
+    with bar:
+        bar.set_description(f"{config.method} {config.dataset} seed {config.seed}")
+        for record in train(federation, state):
+            folder.append(record)
+            bar.update(record["state"]["done"] - bar.n)
+    folder.seal()
+
+
+def run_parent(config: ExperimentConfig, results_dir: Path) -> Path:
+    """Return ``<method>/<dataset>-<encoding>/<split>/seed-<s>`` below the results folder."""
+    return results_dir / config.method / f"{config.dataset}-{config.encoding}" / config.split / f"seed-{config.seed}"
+
+
+def run_identity(config: ExperimentConfig, splits: Splits) -> str:
+    """Return the SHA-256 of what decides the numbers: config, data and the code that trains."""
+    parts = (config.digest, splits.provenance.sha256, code_digest())
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Return the SHA-256 of the training modules' sources."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for name in TRAINING_CODE:
+        path = package / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if file.name not in NOT_TRAINING:
+                digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _find(parent: Path, identity: str, repeat: bool) -> RunFolder:
+    """Return the run of this identity: a finished one, an unfinished one to resume, or a new folder's name."""
+    existing = [RunFolder(path) for path in sorted(parent.glob(f"*-{identity[:8]}"))]
+    finished = [folder for folder in existing if folder.is_done]
+    unfinished = [folder for folder in existing if not folder.is_done]
+    if finished and not repeat:
+        return finished[-1]
+    if unfinished:
+        return unfinished[-1]
+    # Microseconds keep a repeated run apart from the one it repeats.
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    return RunFolder(parent / f"{stamp}-{identity[:8]}")
+
+
+def environment(federation: Federation, identity: str) -> dict[str, Any]:
+    """Return where a run's numbers come from; no path and no name of a machine."""
+    provenance = federation.splits.provenance
+    return {
+        "identity": identity,
+        "code_sha256": code_digest(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "data": {"source": provenance.kind, "name": provenance.name, "sha256": provenance.sha256},
+        "data_notes": federation.splits.notes,
+        "engine": federation.engine.describe(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _commit() -> str:
+    root = repository_root()
+    if root is None:
+        return "unknown"
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=root, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "unknown"
+
+
+def find_runs(results_dir: str | Path = "results", **filters: Any) -> list[RunResult]:
+    """Return the finished runs whose config has these values, in the order of their folders."""
+    known = ExperimentConfig.describe()
+    for name in filters:
+        if name not in known:
+            raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
+    runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
+    return [run for run in runs if all(_matches(getattr(run.config, k), v) for k, v in filters.items())]
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, (list, set)) else value == wanted
+
+
+def load_runs(results_dir: str | Path = "results", **filters: Any) -> pd.DataFrame:
+    """Return all rounds of all finished runs as one tidy table, with the columns that tell runs apart.
+
+    Filters are config fields: ``load_runs(dataset="baf", method=["duqfl-prox", "default-qfl"])``.
+    """
+    tables = []
+    for run in find_runs(results_dir, **filters):
+        labels = {name: getattr(run.config, name) for name in ("dataset", "encoding", "split", "method", "seed")}
+        labels |= {"source": run.environment["data"]["source"], "kind": run.environment["engine"]["kind"]}
+        tables.append(run.rounds.assign(**labels, run=run.path.name))
+    if not tables:
+        raise RunError(f"no finished run in {results_dir} matches {filters or 'anything'}")
+    return pd.concat(tables, ignore_index=True)
