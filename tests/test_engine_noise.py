@@ -231,8 +231,8 @@ def test_density_equals_aers_exact_density_matrix(manila):
             circuit.save_probabilities(list(engine.layout))
             before_readout = exact.run(circuit).result().data()["probabilities"]
             expected = (confusion @ before_readout)[odd_parity(3)].sum()
-            # Aer drops Kraus terms below its own threshold of 1e-8.
-            assert abs(p[b, i] - expected) < 1e-6
+            # Aer's super-operator of a noisy two-qubit gate loses about 1e-9 of the trace; ours keeps 1e-15.
+            assert abs(p[b, i] - expected) < 1e-7
 
 
 def test_without_noise_density_equals_the_statevector_engine():
