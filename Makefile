@@ -78,6 +78,10 @@ format: setup ## Apply the style
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
+.PHONY: bench
+bench: setup ## Compare the engines with their peers: speed as ratios, values checked (build/bench)
+	@$(PY) -m qfl_core.bench --out build/bench
+
 ##@ Clean
 
 .PHONY: clean

@@ -15,6 +15,11 @@ _PUBLIC = {
     "ExperimentConfig": "qfl_core.config:ExperimentConfig",
     "load_profile": "qfl_core.config:load_profile",
     "load_splits": "qfl_core.data:load_splits",
+    "METHODS": "qfl_core.methods:METHODS",
+    "QNN": "qfl_core.qnn:QNN",
+    "load_runs": "qfl_core.runs:load_runs",
+    "make_engine": "qfl_core.engines:make_engine",
+    "run_experiment": "qfl_core.runs:run_experiment",
     "make_partition": "qfl_core.data.partition:make_partition",
 }
 

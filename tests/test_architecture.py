@@ -16,9 +16,16 @@ FLOORS = [
     {"errors", "streams"},
     {"registry", "paths"},
     {"config"},
-    {"data", "qnn"},
+    {"data", "qnn", "methods", "losses", "metrics", "controller", "optimizers"},
     {"engines"},
-    {"figures"},
+    {"federation"},
+    {"client"},
+    {"server"},
+    {"meta"},
+    {"experiment", "records"},
+    {"runs"},
+    {"sweep"},
+    {"figures", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 

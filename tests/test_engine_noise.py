@@ -147,9 +147,7 @@ def test_a_fake_backend_agrees_with_the_density_engine(manila):
     X, W = rng.uniform(0, 3, (3, 2)), rng.uniform(-3, 3, (2, qnn.num_weights))
     fake = make_engine("primitives", qnn, shots=shots, sampler="fake", backend=backend)
     assert fake.kind == "fake"
-    density = make_engine(
-        "density", qnn, backend=backend, noise_model=noise_model, transpiled=fake.transpiled
-    )
+    density = make_engine("density", qnn, backend=backend, noise_model=noise_model, transpiled=fake.transpiled)
     assert density.layout == fake.layout
     p = density.probabilities(density.encode(X), W)
     assert chi_square_p_value(fake.probabilities(fake.encode(X), W, rng), p, shots) > LEVEL
@@ -158,9 +156,7 @@ def test_a_fake_backend_agrees_with_the_density_engine(manila):
 def test_aer_with_a_noise_model_says_noisy():
     model = NoiseModel()
     model.add_all_qubit_quantum_error(depolarizing_error(0.1, 1), ["sx"])
-    engine = make_engine(
-        "primitives", QNN(2), shots=10, sampler="aer", backend=AerSimulator(noise_model=model)
-    )
+    engine = make_engine("primitives", QNN(2), shots=10, sampler="aer", backend=AerSimulator(noise_model=model))
     assert engine.kind == "noisy"
     assert engine.describe()["sampler"] == "aer"
 
@@ -351,9 +347,7 @@ def test_bad_density_input_is_named(manila):
     delayed = qnn.circuit.copy()
     delayed.delay(10, 0)
     with pytest.raises(ValueError, match="unsupported instruction 'delay'"):
-        make_engine(
-            "density", qnn, backend=backend, noise_model=noise_model, transpiled=delayed.measure_all(False)
-        )
+        make_engine("density", qnn, backend=backend, noise_model=noise_model, transpiled=delayed.measure_all(False))
     controlled = QuantumCircuit(2)
     controlled.crx(ParameterVector("w", 1)[0], 0, 1)
     qnn = QNN(2, ansatz=controlled)

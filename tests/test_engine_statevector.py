@@ -36,9 +36,7 @@ def random_circuit(rng, num_qubits, name, num_parameters, num_gates):
 
     def angle():
         p, q = parameters[int(rng.integers(num_parameters))], parameters[int(rng.integers(num_parameters))]
-        return [p, 2 * p - 0.3, p * q, (np.pi - p) * (np.pi - q), p.sin(), q / 3 + p, 0.7][
-            int(rng.integers(7))
-        ]
+        return [p, 2 * p - 0.3, p * q, (np.pi - p) * (np.pi - q), p.sin(), q / 3 + p, 0.7][int(rng.integers(7))]
 
     def place(kinds, count, *arguments):
         qubits = [int(q) for q in rng.choice(num_qubits, count, replace=False)]
@@ -78,9 +76,7 @@ def test_random_user_circuits_equal_qiskits_statevector(seed, num_qubits, strate
     )
     X, W = rng.uniform(-7, 7, (3, features)), rng.uniform(-7, 7, (2, weights))
     engine = make_engine("statevector", qnn, strategy=strategy)
-    assert (
-        np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
-    )
+    assert np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
 
 
 @settings(max_examples=25, deadline=None)
@@ -97,9 +93,7 @@ def test_built_in_models_equal_qiskits_statevector(seed, num_qubits, kind, reps,
     X, W = rng.uniform(-7, 7, (2, num_qubits)), rng.uniform(-7, 7, (2, qnn.num_weights))
     engine = make_engine("statevector", qnn)
     assert engine.strategy == ("products" if num_qubits <= 6 else "unitary")
-    assert (
-        np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
-    )
+    assert np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -112,9 +106,7 @@ def test_complex_ansatz_and_pauli_map_equal_qiskits_statevector(strategy, num_qu
     )
     X, W = rng.uniform(-4, 4, (3, num_qubits)), rng.uniform(-4, 4, (2, qnn.num_weights))
     engine = make_engine("statevector", qnn, strategy=strategy)
-    assert (
-        np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
-    )
+    assert np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
 
 
 def test_eleven_qubits_walk_gate_by_gate_and_equal_qiskit(rng):
@@ -122,9 +114,7 @@ def test_eleven_qubits_walk_gate_by_gate_and_equal_qiskit(rng):
     X, W = rng.uniform(0, 3, (2, 11)), rng.uniform(-3, 3, (1, qnn.num_weights))
     engine = make_engine("statevector", qnn)
     assert engine.strategy == "gates"
-    assert (
-        np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
-    )
+    assert np.abs(engine.probabilities(engine.encode(X), W) - qiskit_probabilities(qnn, X, W)).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -205,9 +195,7 @@ def test_the_slower_product_of_fixed_order_is_exact_too(rng, monkeypatch):
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    seed=seeds, sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12), shots=st.sampled_from([None, 64])
-)
+@given(seed=seeds, sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12), shots=st.sampled_from([None, 64]))
 def test_clients_of_different_sizes_share_a_call_and_keep_their_bits(seed, sizes, shots):
     rng = np.random.default_rng(seed)
     qnn = QNN(2)
@@ -383,9 +371,7 @@ def test_engines_for_the_same_model_share_encodings():
     exact, shots = make_engine("statevector", qnn), make_engine("statevector", qnn, shots=8)
     encoded = exact.encode(np.ones((3, 2)))
     drawn = shots.probabilities(encoded, np.ones(8), stream(0, "t"))
-    assert np.array_equal(
-        drawn, shots.probabilities(shots.encode(np.ones((3, 2))), np.ones(8), stream(0, "t"))
-    )
+    assert np.array_equal(drawn, shots.probabilities(shots.encode(np.ones((3, 2))), np.ones(8), stream(0, "t")))
     with pytest.raises(ValueError, match="another model or engine"):
         make_engine("statevector", qnn, strategy="gates").probabilities(encoded, np.ones(8))
 

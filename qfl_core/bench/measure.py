@@ -66,9 +66,7 @@ class Bench:
     ) -> None:
         """Add a measured row; a peer that disagrees stops the bench, because its speed would mean nothing."""
         if difference is not None and not difference <= limit:
-            raise ValueError(
-                f"{name} differs by {difference:.3g} from the exact values, expected <= {limit:.3g}"
-            )
+            raise ValueError(f"{name} differs by {difference:.3g} from the exact values, expected <= {limit:.3g}")
         self.rows.append(
             {
                 "case": case,
@@ -213,9 +211,7 @@ def _density(bench: Bench) -> None:
         transpiled=engine.transpiled,
     )
     p = exact.probabilities(exact.encode(X), theta)
-    ours = seconds(
-        {"ours": lambda: engine.probabilities(engine.encode(X), theta, rng)}, max(3, bench.rounds // 6)
-    )
+    ours = seconds({"ours": lambda: engine.probabilities(engine.encode(X), theta, rng)}, max(3, bench.rounds // 6))
     drawn = float(np.abs(engine.probabilities(engine.encode(X), theta, rng) - p).max())
     case, name = "4 qubits on FakeFez, 200 circuits, 1,024 shots", "density, encode included"
     bench.row(case, name, 200, ours["ours"], drawn, SAMPLED)

@@ -19,9 +19,7 @@ def machine() -> dict:
         "system": platform.system(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "blas": [
-            {k: d.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for d in blas
-        ],
+        "blas": [{k: d.get(k) for k in ("internal_api", "version", "architecture", "num_threads")} for d in blas],
         "packages": {name: _version(name) for name in PACKAGES},
     }
 

@@ -123,9 +123,7 @@ class Program:
     is_real: bool
 
 
-def compile_circuit(
-    circuit: QuantumCircuit, parameters: Sequence[Parameter], share_angles: bool = False
-) -> Program:
+def compile_circuit(circuit: QuantumCircuit, parameters: Sequence[Parameter], share_angles: bool = False) -> Program:
     """Return ``circuit`` as a :class:`Program` whose inputs are ``parameters``, in that order.
 
     With ``share_angles``, equal expressions are one angle; the parameter-shift rule needs one a gate.

@@ -73,9 +73,7 @@ class DensityEngine(CachedEngine):
 
             noise_model = NoiseModel.from_backend(backend)
         if transpiled is None:
-            transpiled = transpile(
-                qnn.measured(), backend, optimization_level=optimization_level, seed_transpiler=seed
-            )
+            transpiled = transpile(qnn.measured(), backend, optimization_level=optimization_level, seed_transpiler=seed)
         self.backend_name = str(getattr(backend, "name", type(backend).__name__))
         self.transpiled = transpiled
         self.calibration_hash = calibration_hash(backend, noise_model)

@@ -74,17 +74,13 @@ class PrimitivesEngine(Engine):
         if sampler not in SAMPLERS:
             raise ValueError(f"unknown sampler {sampler!r}; expected one of {tuple(SAMPLERS)}")
         if sampler == "statevector" and backend is not None:
-            raise ValueError(
-                "sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one"
-            )
+            raise ValueError("sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one")
         self.sampler = sampler
         self.backend = _default_backend(sampler, qnn.num_qubits) if backend is None else backend
         self.kind = "noisy" if sampler == "aer" and _has_noise(self.backend) else SAMPLERS[sampler]
         measured = qnn.measured()
         if self.backend is not None:
-            measured = transpile(
-                measured, self.backend, optimization_level=optimization_level, seed_transpiler=seed
-            )
+            measured = transpile(measured, self.backend, optimization_level=optimization_level, seed_transpiler=seed)
         self.transpiled = measured
         index = {
             measured.find_bit(i.clbits[0]).index: measured.find_bit(i.qubits[0]).index
@@ -113,16 +109,12 @@ class PrimitivesEngine(Engine):
             odd = self.measure(encoded, theta, rng).odd
         else:
             if len(rng) != len(theta):
-                raise ValueError(
-                    f"rng must be a Generator, or one for each of {len(theta)} rows, got {len(rng)}"
-                )
+                raise ValueError(f"rng must be a Generator, or one for each of {len(theta)} rows, got {len(rng)}")
             parts = [self.measure(encoded, theta[b : b + 1], g).odd for b, g in enumerate(rng)]
             odd = np.concatenate(parts)
         return (odd[0] if weights.ndim == 1 else odd) / self.shots
 
-    def measure(
-        self, encoded: Encoded, weights: np.ndarray, rng: np.random.Generator | None = None
-    ) -> Measured:
+    def measure(self, encoded: Encoded, weights: np.ndarray, rng: np.random.Generator | None = None) -> Measured:
         """Run one job for all samples and ``weights : (B, P)`` and return its outcomes."""
         if not isinstance(encoded, Encoded) or encoded.owner != (self.name, self.qnn):
             raise ValueError("encoded must come from this engine's encode(X)")

@@ -111,9 +111,7 @@ def _lift(step: Fixed, qubits: tuple[int, ...]) -> np.ndarray:
     if step.qubits == qubits:
         return step.matrix
     if len(step.qubits) == 1:
-        return np.kron(
-            *((step.matrix, np.eye(4)) if step.qubits[0] == qubits[1] else (np.eye(4), step.matrix))
-        )
+        return np.kron(*((step.matrix, np.eye(4)) if step.qubits[0] == qubits[1] else (np.eye(4), step.matrix)))
     return step.matrix.reshape(4, 4, 4, 4).transpose(1, 0, 3, 2).reshape(16, 16)
 
 

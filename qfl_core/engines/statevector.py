@@ -76,9 +76,7 @@ class StatevectorEngine(CachedEngine):
         self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
         self._odd = np.flatnonzero(odd_parity(n))
         d = 2**n
-        self._thetas_at_once = max(
-            1, min(THETAS_AT_ONCE, memory // (16 * d * d * self._ansatz.dtype.itemsize))
-        )
+        self._thetas_at_once = max(1, min(THETAS_AT_ONCE, memory // (16 * d * d * self._ansatz.dtype.itemsize)))
         if self.strategy == "products":
             self._i, self._j = np.triu_indices(d)
             self._upper = self._i * d + self._j
