@@ -1,8 +1,8 @@
 """The files of a run: the only place that writes, always to a temporary name first.
 
 While a run goes on, every complete round is one line of ``journal.jsonl``; a line cut off by a crash is dropped when
-the run resumes. When the last round is in, the paper's six files are written from the journal and ``DONE`` seals them with
-their digests. Floats keep all their digits on the way, so a resumed run ends in the same bytes.
+the run resumes. When the last round is in, the six files of the paper are written from the journal, and ``DONE`` seals
+them with their digests. Floats keep all their digits on the way, so a resumed run ends in the same bytes.
 """
 
 from __future__ import annotations
