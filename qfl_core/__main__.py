@@ -1,0 +1,119 @@
+"""``python -m qfl_core``: run an experiment, list finished runs, show one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import yaml
+
+from qfl_core.config import ExperimentConfig, load_profile
+from qfl_core.errors import ConfigError, DataError, RunError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the command line; return 0, or 1 with the reason on stderr."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return asked.command(asked)
+    except (ConfigError, DataError, RunError) as error:
+        print(f"qfl_core: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("qfl_core: interrupted; the same command continues after the last complete round", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m qfl_core", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    run = commands.add_parser(
+        "run", help="run (or resume) one experiment", description="Every config field is an option."
+    )
+    run.add_argument("--profile", help="start from a profile: smoke or paper")
+    run.add_argument("--repeat", action="store_true", help="run again although a finished run exists")
+    for name, doc in ExperimentConfig.describe().items():
+        run.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=doc.replace("%", "%%"))
+    run.set_defaults(command=_run)
+    listing = commands.add_parser("list", help="list finished runs")
+    for name in ("method", "dataset", "encoding", "split"):
+        listing.add_argument(f"--{name}")
+    listing.set_defaults(command=_list)
+    show = commands.add_parser("show", help="show a run's rounds and origin")
+    show.add_argument("run", help="a run's folder name, as `list` prints it, or its beginning")
+    show.set_defaults(command=_show)
+    for command in (run, listing, show):
+        command.add_argument("--results", default="results", help="results folder (default: results)")
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import run_experiment
+
+    given = {name: _value(name, getattr(asked, name)) for name in ExperimentConfig.describe()}
+    given = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
+    if asked.profile:
+        config = load_profile(asked.profile).config(given.pop("dataset", "baf"), **given)
+    else:
+        config = ExperimentConfig.from_dict(given)
+    result = run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty())
+    _print_rounds(result)
+    return 0
+
+
+_NOT_GIVEN = object()
+
+
+def _value(name: str, text: str | None) -> Any:
+    """Read an option as YAML does, numbers in scientific notation included."""
+    if text is None:
+        return _NOT_GIVEN
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--{name.replace('_', '-')} {text!r} cannot be read") from None
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _list(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import find_runs
+
+    filters = {n: getattr(asked, n) for n in ("method", "dataset", "encoding", "split") if getattr(asked, n)}
+    for run in find_runs(asked.results, **filters):
+        config, last = run.config, run.rounds.iloc[-1]
+        print(
+            f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
+            f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
+        )
+    return 0
+
+
+def _show(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import find_runs
+
+    matching = [run for run in find_runs(asked.results) if run.path.name.startswith(asked.run)]
+    if len(matching) != 1:
+        raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
+    _print_rounds(matching[0])
+    print(yaml.safe_dump({"config": matching[0].config.to_dict(), "origin": matching[0].environment}, sort_keys=False))
+    if changed := matching[0].changed_files():
+        print(f"CHANGED since the run was sealed: {', '.join(changed)}")
+    return 0
+
+
+def _print_rounds(result: Any) -> None:
+    columns = ["round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "test_roc_auc"]
+    data, engine = result.environment["data"], result.environment["engine"]
+    print(result.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
+    print(f"data: {data['source']} ({data['name']})  engine: {engine['engine']}, {engine['kind']}")
+    print(f"files: {result.path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
