@@ -162,8 +162,8 @@ class RunFolder:
             with temporary.open("wb") as file:
                 np.savez(file, weights=arrays["theta"], phi=arrays["phi"])
             temporary.replace(self.path / PARAMS)
-            (self.path / JOURNAL).unlink()
             write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
+            (self.path / JOURNAL).unlink()
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every result file but the timings."""

@@ -23,7 +23,7 @@ from qfl_core.errors import ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
-from qfl_core.records import RunFolder, locked
+from qfl_core.records import JOURNAL, RunFolder, locked
 
 #: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
 TRAINING_CODE = (
@@ -110,6 +110,7 @@ def run_experiment(
         folder = _find(parent, identity, repeat)
         if not folder.is_done:
             _complete(folder, config, splits, identity, progress)
+        (folder.path / JOURNAL).unlink(missing_ok=True)  # a kill between DONE and the end of sealing leaves it
     return RunResult(folder.path)
 
 

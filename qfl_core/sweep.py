@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.errors import RunError
+from qfl_core.data import load_splits
+from qfl_core.errors import DataError, RunError
 from qfl_core.runs import RunResult, run_experiment
 
 
@@ -71,9 +74,10 @@ def sweep(
     wanted = list(configs)
     unique = list(dict.fromkeys(wanted))
     found: dict[ExperimentConfig, Path | Failure] = {}
+    without_files = _without_files(unique)
     with _backend(scheduler):
         parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
-        tasks = (joblib.delayed(_run)(config, str(results_dir)) for config in unique)
+        tasks = (joblib.delayed(_run)(config, str(results_dir), config.dataset in without_files) for config in unique)
         for config, outcome in tqdm(parallel(tasks), total=len(unique), disable=not progress, unit="run"):
             found[config] = outcome
     failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
@@ -82,8 +86,23 @@ def sweep(
     return [RunResult(found[config]) for config in wanted]
 
 
-def _run(config: ExperimentConfig, results_dir: str) -> tuple[ExperimentConfig, Path | Failure]:
-    """Run one config in a worker; an error comes back as a value, so that the others go on."""
+def _without_files(configs: list[ExperimentConfig]) -> set[str]:
+    """Look for each dataset's files once, before any worker starts; return the datasets that have none."""
+    missing = set()
+    for config in {config.dataset: config for config in configs if config.source == "auto"}.values():
+        with suppress(DataError):  # damaged files are reported by the runs that need them
+            if load_splits(config).source == "stand-in":
+                missing.add(config.dataset)
+    return missing
+
+
+def _run(config: ExperimentConfig, results_dir: str, without_files: bool) -> tuple[ExperimentConfig, Path | Failure]:
+    """Run one config in a worker; an error comes back as a value, so that the others go on.
+
+    Where the parent found no files, the worker does not ask the network again.
+    """
+    if without_files and parent_process() is not None:
+        os.environ["QFL_OFFLINE"] = "1"
     try:
         with threadpool_limits(1):  # processes share the cores; threads inside them would only get in the way
             return config, run_experiment(config, results_dir).path

@@ -22,7 +22,7 @@ def results():
     bench = Bench(quick=True)
     bench.row("a case", "limit", 1000, 0.5)
     bench.row("a case", "ours", 1000, 1.0, 1e-15, 1e-9)
-    values = [0.6, 9_000.0, None, 1.4, 5.0, 250.0, 2_000.0, 6.0]
+    values = [0.6, 9_000.0, None, 1.4, 5.0, 250.0, 2_000.0, 6.0, 2_000.0, 3.0]
     return {
         "quick": True,
         "machine": {
@@ -45,6 +45,7 @@ def results():
             for t, v in zip(TARGETS, values, strict=True)
         ],
         "scaling": dict.fromkeys(("samples", "thetas", "clients", "qubits"), points),
+        "training": {"scaling": dict.fromkeys(("rounds", "clients", "samples"), points)},
     }
 
 
@@ -91,10 +92,11 @@ def test_table_names_every_target_and_verdict():
     text = table(results())
     for target in TARGETS:
         assert target.name in text
-    assert text.count("reached") == 6
+    assert text.count("reached") == 8
     assert text.count("MISSED") == 1
     assert text.count("not run") == 1
     assert "Cost by qubits" in text
+    assert "Training run by rounds" in text
 
 
 def test_command_writes_json_and_figures_and_prints_the_table(tmp_path, monkeypatch, capsys):

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
 from qfl_core.bench.report import machine
 from qfl_core.bench.timing import once, seconds
+from qfl_core.bench.training import measure_training
 from qfl_core.engines import make_engine
 from qfl_core.qnn import QNN
 from qfl_core.streams import stream
@@ -42,6 +43,8 @@ TARGETS = (
     Target("density: rate / AerSimulator.from_backend", 200),
     Target("density: rate / SamplerV2 local mode", 1_000),
     Target("10 qubits: rate / Aer EstimatorV2", 5),
+    Target("training: rate / the same code on Aer", 1_000),
+    Target("training: time / its binomial draws'", 10, at_least=False),
 )
 
 
@@ -95,6 +98,8 @@ def run_bench(quick: bool = False) -> dict:
     _density(bench)
     _ten_qubits(bench)
     _scaling(bench)
+    training = measure_training(quick)
+    _training(bench, training)
     targets = [
         {
             "name": t.name,
@@ -111,7 +116,18 @@ def run_bench(quick: bool = False) -> dict:
         "rows": bench.rows,
         "targets": targets,
         "scaling": bench.scaling,
+        "training": training,
     }
+
+
+def _training(bench: Bench, found: dict) -> None:
+    """Add a whole run at the paper's setting; an evaluation is one SPSA iteration of one client."""
+    case, name = "duqfl-prox on BAF, client-iterations", "statevector, the whole run"
+    bench.row(case, name, found["client_iterations"], found["run_seconds"])
+    bench.row(case, "primitives engine, aer, SPSA block", found["aer_client_iterations"], found["aer_seconds"])
+    bench.row(case, "limit: the run's binomial draws", found["draws"], found["draw_seconds"])
+    bench.ratios[TARGETS[8].name] = bench.rate(name) / bench.rate("primitives engine, aer, SPSA block")
+    bench.ratios[TARGETS[9].name] = found["run_seconds"] / found["draw_seconds"]
 
 
 def _four_qubits(bench: Bench) -> None:

@@ -47,8 +47,10 @@ def table(results: dict) -> str:
         value = "not run" if target["value"] is None else f"{target['value']:,.3g}"
         verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
         lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")
-    for name, points in results["scaling"].items():
-        lines += ["", f"{f'Cost by {name}, one thread':<50}{'evaluations/s':>16}{'seconds':>12}"]
+    curves = {f"Cost by {name}, one thread": points for name, points in results["scaling"].items()}
+    curves |= {f"Training run by {name}": points for name, points in results["training"]["scaling"].items()}
+    for title, points in curves.items():
+        lines += ["", f"{title:<50}{'evaluations/s':>16}{'seconds':>12}"]
         for point in points:
             label = f"{point['value']:,} {point.get('strategy', '')}"
             rate = point["evaluations"] / point["seconds"]

@@ -1,0 +1,100 @@
+"""Sweeps: every run once, failures together at the end and never lost, the same bits in any process."""
+
+import pickle
+
+import pytest
+
+from qfl_core.config import ExperimentConfig, load_profile
+from qfl_core.data import sources
+from qfl_core.errors import RunError
+from qfl_core.runs import find_runs, run_experiment
+from qfl_core.sweep import SweepError, grid, sweep
+
+BASE = load_profile("smoke").config(
+    "baf", source="stand-in", rounds=2, clients=2, train_size=300, val_size=100, test_size=100
+)
+FILES = ("global_accuracies.csv", "client_trace.csv", "classification_metrics.csv", "global_params.npz")
+
+
+def contents(result) -> list[bytes]:
+    return [(result.path / name).read_bytes() for name in FILES]
+
+
+def test_a_grid_has_every_combination_in_order():
+    configs = grid(BASE, method=["duqfl-prox", "default-qfl"], seed=[0, 1])
+    assert [(c.method, c.seed) for c in configs] == [
+        ("duqfl-prox", 0),
+        ("duqfl-prox", 1),
+        ("default-qfl", 0),
+        ("default-qfl", 1),
+    ]
+
+
+def test_processes_give_the_bits_of_a_serial_run(tmp_path):
+    configs = grid(BASE, method=["duqfl-prox", "adam-qfl"], seed=[0, 1])
+    results = sweep(configs, tmp_path / "parallel", jobs=2, progress=False)
+    assert [r.config for r in results] == configs
+    for config, result in zip(configs, results, strict=True):
+        assert contents(result) == contents(run_experiment(config, tmp_path / "serial"))
+    assert contents(results[0]) != contents(results[1])
+
+
+def test_finished_runs_are_skipped_and_equal_configs_run_once(tmp_path):
+    first = sweep([BASE, BASE], tmp_path, jobs=1, progress=False)
+    stamps = [(p, p.stat().st_mtime_ns) for p in sorted(first[0].path.iterdir())]
+    again = sweep([BASE], tmp_path, jobs=1, progress=False)
+    assert first[0].path == first[1].path == again[0].path
+    assert [(p, p.stat().st_mtime_ns) for p in sorted(again[0].path.iterdir())] == stamps
+    assert len(find_runs(tmp_path)) == 1
+
+
+def test_failures_come_together_at_the_end_and_the_others_finish(tmp_path):
+    impossible = BASE.replace(clients=250, split="iid", train_size=250)
+    unknown = BASE.replace(source="official", seed=3)
+    with pytest.raises(SweepError) as caught:
+        sweep([impossible, BASE, unknown], tmp_path, jobs=2, progress=False)
+    failed = {failure.config: failure for failure in caught.value.failures}
+    assert set(failed) == {impossible, unknown}
+    assert "2 of 3 runs failed" in str(caught.value)
+    assert "owns no training row" in failed[impossible].error
+    assert "Traceback" in failed[unknown].details
+    assert [run.config for run in find_runs(tmp_path)] == [BASE]
+
+
+def test_workers_do_not_repeat_a_download_that_failed(tmp_path, monkeypatch):
+    """The parent finds out once; a worker that tried again would wait for the network in every process."""
+    monkeypatch.setenv("QFL_OFFLINE", "0")
+    monkeypatch.setattr(sources, "_download", lambda official, cache, where: f"{where}, planted failure")
+    results = sweep(grid(BASE.replace(source="auto"), seed=[0, 1]), tmp_path, jobs=2, progress=False)
+    assert [result.environment["data"]["source"] for result in results] == ["stand-in", "stand-in"]
+
+
+def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
+    sweep([BASE], tmp_path, jobs=1)
+    assert "1/1" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
+def test_a_dask_cluster_gives_the_same_bits(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    configs = grid(BASE, seed=[0, 1])
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        local_directory=str(tmp_path / "dask"),
+    ) as cluster:
+        results = sweep(configs, tmp_path / "dask-results", scheduler=cluster.scheduler_address, progress=False)
+    for config, result in zip(configs, results, strict=True):
+        assert contents(result) == contents(run_experiment(config, tmp_path / "serial"))
+
+
+def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path):
+    with pytest.raises(RunError, match="no Dask scheduler answers at 'tcp://127.0.0.1:9'"):
+        sweep([BASE], tmp_path, scheduler="tcp://127.0.0.1:9", progress=False)
+
+
+def test_configs_travel_between_processes():
+    config = ExperimentConfig(participation=[0, 2], clients=3)
+    assert pickle.loads(pickle.dumps(config)) == config
