@@ -177,7 +177,7 @@ class ExperimentConfig:
     eta_bounds: tuple[float, float] = _setting((1e-3, 1.0), _positive_interval, "controller: bounds of eta")
     delta_bounds: tuple[float, float] = _setting((1e-3, 0.5), _positive_interval, "controller: bounds of delta")
     outer_period: int = _setting(5, _integer(0), "the controller is refined every m rounds; 0 freezes it")
-    outer_learning_rate: float = _setting(0.1, _number(0), "alpha_out of the outer SPSA step")
+    outer_learning_rate: float = _setting(1.0, _number(0), "alpha_out of the outer SPSA step")
     outer_perturbation: float = _setting(0.1, _number(0, above=True), "c_out of the outer SPSA step")
     lambda_fair: float = _setting(0.1, _number(0), "meta-loss weight of the client fairness gap")
     lambda_comm: float = _setting(0.01, _number(0), "meta-loss weight of the communication share")

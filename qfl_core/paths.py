@@ -31,6 +31,11 @@ def figures_dir(profile: str) -> Path:
     return root / "figures" if profile == "paper" else root / "build" / "figures" / profile
 
 
+def results_dir(profile: str) -> Path:
+    """Return where a profile's runs go: ``results/<profile>``."""
+    return (repository_root() or Path.cwd()) / "results" / profile
+
+
 def cache_dir() -> Path:
     """Return the folder for downloads: ``QFL_CACHE_DIR``, else ``data/cache`` of the clone."""
     if named := os.environ.get("QFL_CACHE_DIR"):

@@ -24,7 +24,7 @@ FLOORS = [
     {"meta"},
     {"experiment", "records"},
     {"runs"},
-    {"sweep"},
+    {"sweep", "analysis"},
     {"figures", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -25,7 +25,7 @@ def code_cells(path: Path) -> list[dict]:
 
 
 def test_there_are_notebooks():
-    assert [p.stem for p in NOTEBOOKS] == ["01_preprocessing"]
+    assert [p.stem for p in NOTEBOOKS] == ["01_preprocessing", "02_baselines", "03_duqfl_prox", "04_ablations"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

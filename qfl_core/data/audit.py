@@ -57,6 +57,12 @@ def audit(splits: Splits, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
 
 
+def reference_lines(splits: Splits, metric: str = "accuracy") -> dict[str, float]:
+    """Return the scores that every accuracy figure shows beside a method: majority class and logistic regression."""
+    found = audit(splits)[metric]
+    return {name: float(found[name]) for name in ("majority class", "logistic regression")}
+
+
 @dataclass(frozen=True, eq=False)
 class LeakTest:
     """The audits of one encoder that met the same rows in file order and in shuffled order."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import resources
+from multiprocessing import parent_process
 
 from qfl_core.data.sources import FoundFile
 from qfl_core.data.splits import DataSource
@@ -46,5 +47,6 @@ def _generator_digest(module: str, name: str) -> str:
 
 @lru_cache(maxsize=64)
 def announce(provenance: DataSource) -> None:
-    """Print a data source the first time it is used in a process."""
-    print(f"[data] {provenance}")
+    """Print a data source the first time it is used; workers of a sweep leave that to their parent."""
+    if parent_process() is None:
+        print(f"[data] {provenance}")

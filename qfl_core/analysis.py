@@ -1,0 +1,76 @@
+"""Many runs as tables: tidy rounds and traces, and means with 95 % intervals over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+from scipy.stats import t as student
+
+from qfl_core.methods import METHODS
+from qfl_core.records import RunFolder
+from qfl_core.runs import RunResult
+
+LABELS = ("dataset", "encoding", "split", "method", "seed")
+
+
+def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
+    """Return one table of all runs, with the columns that tell them apart.
+
+    ``table`` is ``"rounds"`` or a name of :data:`qfl_core.records.SCHEMA`, e.g. ``"client_trace"``.
+    """
+    parts = []
+    for run in runs:
+        rows = run.rounds if table == "rounds" else RunFolder(run.path).table(table)
+        parts.append(rows.assign(**{name: getattr(run.config, name) for name in LABELS}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
+    """Return mean, low, high and seeds of a metric for each group; rows within a group are seeds.
+
+    The interval is Student's for the mean over seeds; with one seed it is NaN.
+    """
+    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False)[metric]
+    found = groups.agg(["mean", "sem", "count"]).reset_index()
+    half = student.ppf((1 + confidence) / 2, found["count"] - 1) * found["sem"]
+    found["low"], found["high"] = found["mean"] - half, found["mean"] + half
+    return found.rename(columns={"count": "seeds"}).drop(columns="sem")
+
+
+FINAL_METRICS = {
+    "global_accuracy": "global accuracy",
+    "client_test_accuracy": "mean client test accuracy",
+    "train_test_gap": "train-test gap",
+    "fairness_gap": "client fairness gap",
+    "test_balanced_accuracy": "balanced accuracy",
+    "test_roc_auc": "ROC-AUC",
+}
+
+
+def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return each method's metrics in the last round as ``mean ± half interval``, methods in the paper's order."""
+    last = rounds[rounds["round"] == rounds.groupby("method")["round"].transform("max")]
+    columns = {}
+    for metric, title in FINAL_METRICS.items():
+        found = intervals(last, metric, ["method"]).set_index("method")
+        half = (found["high"] - found["low"]) / 2
+        columns[title] = found["mean"].map("{:.2f}".format) + " ± " + half.map("{:.2f}".format)
+    table = pd.DataFrame(columns)
+    present = [method for method in METHODS if method in table.index]
+    return table.loc[present].rename(index={name: METHODS[name].label for name in present}).rename_axis("method")
+
+
+def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return mean circuit executions a round, by method and purpose."""
+    columns = [name for name in rounds.columns if name.startswith("circuits_")]
+    mean = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean().round().astype(int)
+    return mean.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: METHODS[name].label)
+
+
+def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:
+    """Return what a figure's footer says of its runs: data source, engine and shots, seeds, profile."""
+    sources = sorted({run.environment["data"]["source"] for run in runs})
+    engines = sorted({f"{run.environment['engine']['engine']} ({run.environment['engine']['kind']})" for run in runs})
+    seeds = len({run.config.seed for run in runs})
+    return (f"data: {', '.join(sources)}", f"engine: {', '.join(engines)}", f"{seeds} seeds", f"profile {profile}")
