@@ -24,7 +24,7 @@
 
 # %% tags=["parameters"]
 profile = "smoke"
-seeds = [0, 1]
+seeds = [0, 1, 2]
 datasets = ["baf", "genome"]
 experiment = {}
 

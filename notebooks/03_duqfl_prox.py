@@ -16,13 +16,13 @@
 #
 # $$\log \eta = \phi_\eta^\top z, \qquad \log \delta = \phi_\delta^\top z,$$
 #
-# clipped to fixed intervals. The block minimises $L(\theta) + \tfrac{\mu}{2}\lVert\theta - \theta^{(t)}\rVert^2$, and the
-# client uploads the unfold with the lowest validation loss. Every few rounds two virtual rounds under
+# clipped to fixed intervals. The block minimises $L(\theta) + \tfrac{\mu}{2}\lVert\theta - \theta^{(t)}\rVert^2$,
+# and the client uploads the unfold with the lowest validation loss. Every few rounds two virtual rounds under
 # $\phi \pm c\Delta$ refine the controller on the loss after aggregation.
 
 # %% tags=["parameters"]
 profile = "smoke"
-seeds = [0, 1]
+seeds = [0, 1, 2]
 datasets = ["baf", "genome"]
 experiment = {}
 

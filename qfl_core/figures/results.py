@@ -10,6 +10,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from qfl_core.analysis import intervals
 from qfl_core.figures.style import METHOD_COLOURS, footer, legend_below
@@ -31,8 +32,11 @@ def curve(axis: Axes, rounds: pd.DataFrame, metric: str, method: str, **line) ->
     """Draw one method's mean over seeds with its 95 % interval."""
     found = intervals(rounds[rounds["method"] == method], metric, ["round"])
     style = {"color": METHOD_COLOURS[method], "label": METHODS[method].label} | line
+    low, high = (-1, 1) if metric.endswith("gap") or metric == "mcc" else (0, 1)
+    band = found["low"].clip(low, high), found["high"].clip(low, high)  # few seeds: the band may pass what is possible
     axis.plot(found["round"], found["mean"], marker="o", markersize=2.5, **style)
-    axis.fill_between(found["round"], found["low"], found["high"], color=style["color"], alpha=0.15, linewidth=0)
+    axis.fill_between(found["round"], *band, color=style["color"], alpha=0.15, linewidth=0)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def federated_metrics(
@@ -91,6 +95,7 @@ def controller_behaviour(trace: pd.DataFrame, facts: tuple[str, ...]) -> Figure:
             trace, x="round", y=column, hue="unfold", palette="viridis", errorbar=None, ax=axis, legend=axis is axes[0]
         )
         axis.set(title=title, ylabel="")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[2].axhline(0, color="0.4", linewidth=0.8)
     unfold_shares(axes[3], trace)
     axes[3].set_title("Uploaded unfold k*")
