@@ -120,6 +120,11 @@ class RunFolder:
         """Whether the run is complete and sealed."""
         return (self.path / DONE).is_file()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether config and environment are there; the environment is written last."""
+        return (self.path / "environment.json").is_file()
+
     def create(self, config: str, environment: dict[str, Any]) -> None:
         """Make the folder with its config and environment."""
         with _clear_errors(self.path):
@@ -161,14 +166,22 @@ class RunFolder:
             temporary = self.path / f".{PARAMS}.part"
             with temporary.open("wb") as file:
                 np.savez(file, weights=arrays["theta"], phi=arrays["phi"])
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(self.path / PARAMS)
-            (self.path / JOURNAL).unlink()
             write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
+        self.drop_journal()
+
+    def drop_journal(self) -> None:
+        """Remove the journal of a sealed run, also where a crash kept it."""
+        with _clear_errors(self.path):
+            (self.path / JOURNAL).unlink(missing_ok=True)
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of every result file but the timings."""
+        """Return the SHA-256 of every result file that exists, but the timings."""
         names = ["config.json", "environment.json", PARAMS, *(f"{name}.csv" for name in SCHEMA)]
-        return {name: hashlib.sha256((self.path / name).read_bytes()).hexdigest() for name in names}
+        paths = [self.path / name for name in names]
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
     def table(self, name: str) -> pd.DataFrame:
         """Read one of the tables of :data:`SCHEMA`."""

@@ -82,9 +82,10 @@ class RunResult:
         return RunFolder(self.path).weights()
 
     def changed_files(self) -> list[str]:
-        """Return the result files whose SHA-256 is not the one that was sealed."""
+        """Return the result files that are missing or whose SHA-256 is not the one that was sealed."""
         sealed = json.loads((self.path / "DONE").read_text(encoding="utf-8"))
-        return [name for name, digest in RunFolder(self.path).digests().items() if sealed.get(name) != digest]
+        found = RunFolder(self.path).digests()
+        return [name for name, digest in sealed.items() if found.get(name) != digest]
 
 
 def run_experiment(
@@ -108,14 +109,16 @@ def run_experiment(
     parent = run_parent(config, Path(results_dir))
     with locked(parent / f".{identity[:8]}.lock"):
         folder = _find(parent, identity, repeat)
-        if not folder.is_done:
+        if folder.is_done:
+            folder.drop_journal()
+        else:
             _complete(folder, config, splits, identity, progress)
     return RunResult(folder.path)
 
 
 def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, identity: str, progress: bool) -> None:
     federation = Federation.create(config, splits)
-    if not folder.path.exists():
+    if not folder.is_begun:
         folder.create(config.to_json(), environment(federation, identity))
     done = folder.records()
     state = State.from_json(done[-1]["state"]) if done else None
