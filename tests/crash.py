@@ -86,7 +86,7 @@ def any_moment(folder):
     wait(fork(run, folder / "whole"))
     whole = time.perf_counter() - begun
     rng, codes = random.Random(), []
-    for attempt in range(5):
+    for attempt in range(4):
         for _ in range(4):
             pid = fork(run, folder / f"{attempt}")
             time.sleep(rng.uniform(0, whole))
@@ -119,7 +119,7 @@ def disk_fills(folder):
 
 SCENARIOS = {
     "every-step": every_step,
-    "every-step-adam": lambda folder: every_step(folder, method="adam-qfl", rounds=1),
+    "every-step-adam": lambda folder: every_step(folder, method="adam-qfl", rounds=1, adam_rates=(0.1,)),
     "any-moment": any_moment,
     "at-once": at_once,
     "disk-fills": disk_fills,

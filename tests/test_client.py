@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from planted import federation
 
+from qfl_core import client
 from qfl_core.client import TRACE, Objective, _select, project, train_locally
 from qfl_core.controller import gamma, initial_phi, psi
 from qfl_core.experiment import train
 from qfl_core.methods import METHODS
+from qfl_core.optimizers import LibraryResult
 from qfl_core.registry import METHOD_NAMES
 
 PHI = initial_phi(0.13, 0.13)
@@ -87,9 +89,9 @@ def test_methods_without_the_term_have_no_penalty():
 def reference(fed, theta_t, phi, t, position):
     """Algorithm 1 for one client, one number at a time, on exact probabilities; return states, losses and rates."""
     config, batch = fed.config, fed.batch(t)
-    client = int(batch.clients[position])
+    i = int(batch.clients[position])
     held = fed.partition.round(t)
-    rows = held[client].train
+    rows = held[i].train
     total = sum(len(data.train) for data in held)
     labels = np.concatenate([fed.splits.train.y[data.train] for data in held])
     heterogeneity = abs(fed.splits.train.y[rows].mean() - labels.mean())
@@ -103,7 +105,7 @@ def reference(fed, theta_t, phi, t, position):
         return risk(theta, rows) + config.mu / 2 * np.sum((theta - theta_t) ** 2)
 
     shape = (config.unfolds, config.spsa_iterations, len(theta_t))
-    directions = 1.0 - 2.0 * fed.generators("round-directions", t, [client])[0].integers(0, 2, shape)
+    directions = 1.0 - 2.0 * fed.generators("round-directions", t, [i])[0].integers(0, 2, shape)
     theta, change, moved = theta_t, 0.0, 0.0
     best, upload, told = np.inf, None, []
     for k in range(config.unfolds):
@@ -117,7 +119,7 @@ def reference(fed, theta_t, phi, t, position):
             theta = theta - eta * slope * direction
         after, moved = proximal(theta), np.linalg.norm(theta - begun)
         change = (before - after) / abs(before)
-        validation = risk(theta, held[client].val)
+        validation = risk(theta, held[i].val)
         if validation < best:
             best, upload = validation, theta
         told.append((eta, delta, before, after, risk(begun, rows), risk(theta, rows), validation, moved))
@@ -159,6 +161,47 @@ def test_an_unfold_starts_from_the_loss_that_the_last_one_reached():
 def test_local_training_lowers_the_penalised_loss():
     _, local = train_all(federation(unfolds=5, spsa_iterations=10, shots=None))
     assert (local.trace["loss_after"][:, -1] < local.trace["loss_before"][:, 0]).all()
+
+
+def test_the_trace_scores_every_unfold_on_the_clients_own_parts():
+    fed = federation(method=METHODS["duqfl-last"], unfolds=3, shots=None, client_test="split")
+    _, local = train_all(fed)
+    held = fed.partition.round(0)
+    for i in range(3):
+        for part, rows in (("train", held[i].train), ("val", held[i].val), ("test", held[i].test)):
+            split = fed.splits.parts["test" if part == "test" else "train"]
+            p = fed.engine.probabilities(fed.engine.encode(split.X[rows]), local.theta[i])
+            accuracy = np.mean((p >= 0.5) == split.y[rows])
+            assert local.trace[f"{part}_accuracy"][i, -1] == pytest.approx(accuracy, abs=1e-12), part
+
+
+def test_losses_under_shots_use_the_rule_of_half_a_shot():
+    assert federation(shots=64).margin == 1 / 128
+    assert federation(shots=None).margin == 1e-12
+    fed = federation(shots=64)
+    train = fed.batch(0).train
+    certain = np.zeros((1, len(train.y)))
+    share = [part.mean() for part in np.split(train.y, np.cumsum(train.sizes)[:-1])]
+    assert np.allclose(fed.task_losses(train, certain)[:, 0], np.log(128) * np.array(share))
+    assert np.allclose(fed.val_losses(train, certain)[:, 0], np.log(128) * np.array(share))
+
+
+def test_every_client_and_round_has_directions_of_its_own(monkeypatch):
+    seeds = []
+
+    def watched(theta, loss, iterations, seed):
+        seeds.append((iterations, seed))
+        return LibraryResult(theta, 0.1, 0.1)
+
+    monkeypatch.setattr(client, "library_spsa", watched)
+    fed = federation(method=METHODS["default-qfl"])
+    for t in (0, 1):
+        train_all(fed, t=t)
+        train_all(fed, t=t, purpose="virtual")
+    assert len({seed for _, seed in seeds}) == 12
+    assert {iterations for iterations, _ in seeds} == {4}
+    drawn = [rng.integers(1 << 40) for t in (0, 1) for rng in fed.generators("round-directions", t, np.arange(3))]
+    assert len(set(drawn)) == 6
 
 
 # What is uploaded

@@ -129,6 +129,16 @@ def test_virtual_rounds_change_nothing_but_phi(name):
     assert moved[2:] != frozen[2:]
 
 
+def test_a_run_refines_the_controller_from_the_model_that_its_round_started_from():
+    fed = federation(outer_period=2)
+    before, after = list(train(fed))[1:]
+    expected = refine_controller(fed, np.array(before["state"]["theta"]), np.array(before["state"]["phi"]), 1)
+    assert after["state"]["phi"] == expected.phi.tolist()
+    (row,) = after["outer_meta"]
+    assert (row["meta_loss_plus"], row["meta_loss_minus"]) == (expected.loss_plus, expected.loss_minus)
+    assert row["controller_gradient_norm"] == expected.gradient_norm
+
+
 # When
 
 

@@ -12,6 +12,7 @@ from planted import federation
 from qfl_core import server
 from qfl_core.controller import initial_phi
 from qfl_core.errors import DataError
+from qfl_core.experiment import train
 from qfl_core.methods import METHODS
 from qfl_core.server import aggregate, aggregation_weights, evaluate_global, federated_round, tune_adam
 
@@ -78,6 +79,14 @@ def test_a_round_with_a_nan_upload_stops(monkeypatch):
     monkeypatch.setattr(server, "train_locally", broken)
     with pytest.raises(DataError, match="client 2 "):
         one_round(federation())
+
+
+def test_the_recorded_drift_is_the_mean_distance_of_the_uploads_from_their_aggregate():
+    fed = federation()
+    result, record = one_round(fed), list(train(fed))[1]
+    distances = [np.linalg.norm(upload - result.theta) for upload in result.local.theta]
+    assert record["global_accuracies"][0]["drift"] == pytest.approx(np.mean(distances), abs=1e-12)
+    assert record["state"]["theta"] == result.theta.tolist()
 
 
 # Participation: S(t)
