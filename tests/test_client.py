@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from planted import federation
+from qiskit_machine_learning.optimizers import ADAM, SPSA
+from qiskit_machine_learning.utils import algorithm_globals
 
 from qfl_core import client
 from qfl_core.client import TRACE, Objective, _select, project, train_locally
@@ -81,6 +83,34 @@ def test_the_proximal_gradient_adds_mu_times_the_displacement_to_the_tasks():
 def test_methods_without_the_term_have_no_penalty():
     for name, method in METHODS.items():
         assert federation(method=method, mu=0.7).mu == (0.7 if name in ("fedprox-qfl", "duqfl-prox") else 0)
+
+
+# The baselines, on the same objective
+
+
+@pytest.mark.parametrize("name", ["default-qfl", "adam-qfl", "fedprox-qfl"])
+def test_a_baseline_is_the_library_optimiser_on_the_clients_objective(name):
+    fed = federation(method=METHODS[name], shots=None, mu=0.4, spsa_iterations=10)
+    theta_t, local = train_all(fed, t=1)
+    mu = 0.4 if name == "fedprox-qfl" else 0.0
+    for i in range(3):
+        rows = fed.partition.round(1)[i].train
+        encoded, y = fed.engine.encode(fed.splits.train.X[rows]), fed.splits.train.y[rows]
+
+        def risk(theta, encoded=encoded, y=y):
+            p = fed.engine.probabilities(encoded, theta)
+            return -np.mean(np.log(np.where(y == 1, p, 1 - p))) + mu / 2 * np.sum((theta - theta_t) ** 2)
+
+        def slope(theta, risk=risk):
+            return np.array([(risk(theta + h) - risk(theta - h)) / 2e-5 for h in 1e-5 * np.eye(8)])
+
+        if name == "adam-qfl":
+            expected = ADAM(maxiter=40 // 17, lr=0.1).minimize(risk, theta_t, jac=slope).x
+        else:
+            seed = fed.generators("round-directions", 1, [i])[0].integers(2**31)
+            algorithm_globals.random_seed = int(seed)
+            expected = SPSA(maxiter=20).minimize(risk, theta_t).x
+        assert np.allclose(local.theta[i], expected, atol=1e-6)
 
 
 # Lines 4 to 18, against a plain reading of the algorithm
