@@ -141,16 +141,20 @@ class RunFolder:
             os.fsync(journal.fileno())
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the complete rounds; a last line that was cut off is removed from the journal."""
+        """Return the complete rounds; a last line that was cut off, or is being written, is left out."""
+        return [json.loads(line) for line in self._complete_lines().splitlines()]
+
+    def mend(self) -> None:
+        """Remove a last line that a crash cut off; for the holder of the run's lock only."""
         journal = self.path / JOURNAL
-        if not journal.is_file():
-            return []
-        text = journal.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with _clear_errors(self.path):
-                os.truncate(journal, len(whole))
-        return [json.loads(line) for line in whole.splitlines()]
+        with _clear_errors(self.path):
+            if journal.is_file():
+                os.truncate(journal, len(self._complete_lines()))
+
+    def _complete_lines(self) -> bytes:
+        journal = self.path / JOURNAL
+        text = journal.read_bytes() if journal.is_file() else b""
+        return text[: text.rfind(b"\n") + 1]
 
     def seal(self) -> None:
         """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256."""

@@ -120,6 +120,7 @@ def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, ident
     federation = Federation.create(config, splits)
     if not folder.is_begun:
         folder.create(config.to_json(), environment(federation, identity))
+    folder.mend()
     done = folder.records()
     state = State.from_json(done[-1]["state"]) if done else None
     bar = tqdm(total=config.rounds, initial=state.done if state else 0, disable=not progress, unit="round")

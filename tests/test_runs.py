@@ -358,6 +358,16 @@ def test_a_journal_cut_at_any_byte_ends_in_the_same_bytes(whole, unsealed, tmp_p
     assert only_run(results) == contents(whole.path)
 
 
+def test_reading_a_run_that_another_process_writes_leaves_its_journal_alone(unsealed, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(unsealed, results)
+    (path,) = run_folders(results)
+    os.truncate(path / "journal.jsonl", (path / "journal.jsonl").stat().st_size - 10)
+    before = contents(path)
+    assert [record["state"]["done"] for record in RunFolder(path).records()] == [0, 1, 2]
+    assert contents(path) == before
+
+
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(whole, tmp_path):
     codes, errors = crash("every-step", tmp_path)
     assert codes[-1] == [0, 0], errors
