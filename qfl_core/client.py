@@ -190,8 +190,7 @@ def _library(objective: Objective, theta: np.ndarray, adam_rate: float, purpose:
         alone = objective.of_client(i)
         loss = lambda points, alone=alone: alone(points[None])[0]  # noqa: E731 - bound to this client
         if federation.method.optimizer == "library-adam":
-            steps = max(1, federation.evaluations // (2 * theta.shape[1]))
-            found.append(library_adam(theta[i], loss, alone.gradient, steps, adam_rate))
+            found.append(library_adam(theta[i], loss, alone.gradient, federation.adam_steps, adam_rate))
         else:
             seed = int(rng.integers(2**31))
             found.append(library_spsa(theta[i], loss, federation.evaluations // 2, seed))
@@ -234,11 +233,13 @@ def _circuits(federation: Federation, batch: Batch, blocks: int) -> dict[str, in
     samples, validation = len(batch.train.y), len(batch.val.y)
     used = federation.evaluations
     if federation.method.optimizer == "library-adam":
-        used = 2 * federation.num_weights * max(1, federation.evaluations // (2 * federation.num_weights))
+        used = (2 * federation.num_weights + 1) * federation.adam_steps
     calibration = CALIBRATION if federation.method.optimizer == "library-spsa" else 0
+    # Before the first block and after each; a library optimiser also scores the point that it returns.
+    monitored = blocks + (1 if federation.method.unfolded else 2)
     return {
         "train": used * samples,
         "calibration": calibration * samples,
-        "monitor": (blocks + 1) * samples,
+        "monitor": monitored * samples,
         "validation": blocks * validation,
     }

@@ -56,10 +56,11 @@ def gamma(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Map features z (clients, 7) to (eta, delta), each (clients,), inside their bounds (Algorithm 1, line 6).
 
-    Clipping the logarithm first gives the same values and cannot overflow for any phi.
+    Clipping the logarithm first gives the same values and cannot overflow for any phi; entries beyond +-1e100, whose
+    products would, count as +-1e100.
     """
     rates = []
-    for row, (low, high) in zip(phi, (eta_bounds, delta_bounds), strict=True):
+    for row, (low, high) in zip(np.clip(phi, -1e100, 1e100), (eta_bounds, delta_bounds), strict=True):
         # Added feature by feature: a client's bits do not depend on how many clients share the call.
         log_rate = sum(z[:, j] * row[j] for j in range(z.shape[1]))
         rates.append(np.clip(np.exp(np.clip(log_rate, np.log(low), np.log(high))), low, high))

@@ -50,11 +50,10 @@ def start(federation: Federation) -> tuple[State, int]:
 
 def train(federation: Federation, state: State | None = None) -> Iterator[Record]:
     """Yield one record a round, from the beginning or from a state; the same state gives the same records."""
-    tuning = 0
     if state is None:
         begun = time.perf_counter()
         state, tuning = start(federation)
-        record = _initial_record(federation, state)
+        record = _initial_record(federation, state, tuning)
         yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
     for t in range(state.done, federation.config.rounds):
         begun = time.perf_counter()
@@ -62,18 +61,17 @@ def train(federation: Federation, state: State | None = None) -> Iterator[Record
         due = is_due(federation, t)
         outer = refine_controller(federation, state.theta, state.phi, t) if due else None
         phi = outer.phi if outer else state.phi
-        circuits = result.local.circuits | {"virtual": outer.circuits if outer else 0, "tuning": tuning}
-        tuning = 0
+        circuits = result.local.circuits | {"virtual": outer.circuits if outer else 0, "tuning": 0}
         record = _round_record(federation, result, t, circuits)
         record["outer_meta"] = [_outer_row(result, outer, phi, t)]
         state = State(result.theta, phi, state.adam_rate, t + 1)
         yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
 
 
-def _initial_record(federation: Federation, state: State) -> Record:
-    """Score the initial weights as round 0 of the global files."""
+def _initial_record(federation: Federation, state: State, tuning: int) -> Record:
+    """Score the initial weights as round 0 of the global files; tuning was spent before round 1."""
     metrics = _global_metrics(federation, state.theta, 0)
-    row = {"round": 0, **_accuracy_columns(metrics)}
+    row = {"round": 0, **_accuracy_columns(metrics), "circuits_tuning": tuning}
     return {
         "global_accuracies": [row],
         "validation": [{"round": 0, "val_loss": metrics["val"]["loss"]}],

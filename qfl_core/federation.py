@@ -103,6 +103,11 @@ class Federation:
         """Loss evaluations of local training a client and round: two for each SPSA iteration, in all methods."""
         return 2 * self.config.unfolds * self.config.spsa_iterations
 
+    @property
+    def adam_steps(self) -> int:
+        """Adam's steps in the same budget, at least one: a step takes P(class 1) itself and 2 P shifted circuits."""
+        return max(1, self.evaluations // (2 * self.num_weights + 1))
+
     def initial_theta(self) -> np.ndarray:
         """Return theta (P,) of round 0, uniform in +- ``initial_range``."""
         rng = stream(self.config.seed, "initial-weights")

@@ -1,7 +1,7 @@
 """Task losses of a probability, safe at 0 and 1.
 
-Rule for finite shots: an outcome that was never seen in n shots counts as half a shot, so probabilities are held inside
-[1 / 2n, 1 - 1 / 2n] before a logarithm is taken. Exact probabilities are held inside [1e-12, 1 - 1e-12].
+Rule for finite shots: an outcome that was never seen in n shots counts as half a shot, so P(y) is held at or above
+1 / 2n before a logarithm is taken. Exact probabilities are held at or above 1e-12.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ _PHI = tuple(
     for rate in ("eta", "delta")
     for feature in ("constant", "unfold", "round", "loss_change", "displacement", "data_fraction", "heterogeneity")
 )
-#: Every column of every table, in order.
+#: Every column of every table, in order. ``circuits_*`` count what clients execute for training and selection; scoring a
+#: model for these records (global metrics, client test accuracy, meta-loss) is measurement, not cost, and is left out.
 SCHEMA: dict[str, tuple[str, ...]] = {
     "global_accuracies": (
         *_ROUND,
@@ -120,6 +121,11 @@ class RunFolder:
         """Whether the run is complete and sealed."""
         return (self.path / DONE).is_file()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether config and environment are there; the environment is written last."""
+        return (self.path / "environment.json").is_file()
+
     def create(self, config: str, environment: dict[str, Any]) -> None:
         """Make the folder with its config and environment."""
         with _clear_errors(self.path):
@@ -136,16 +142,20 @@ class RunFolder:
             os.fsync(journal.fileno())
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the complete rounds; a last line that was cut off is removed from the journal."""
+        """Return the complete rounds; a last line that was cut off, or is being written, is left out."""
+        return [json.loads(line) for line in self._complete_lines().splitlines()]
+
+    def mend(self) -> None:
+        """Remove a last line that a crash cut off; for the holder of the run's lock only."""
         journal = self.path / JOURNAL
-        if not journal.is_file():
-            return []
-        text = journal.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with _clear_errors(self.path):
-                os.truncate(journal, len(whole))
-        return [json.loads(line) for line in whole.splitlines()]
+        with _clear_errors(self.path):
+            if journal.is_file():
+                os.truncate(journal, len(self._complete_lines()))
+
+    def _complete_lines(self) -> bytes:
+        journal = self.path / JOURNAL
+        text = journal.read_bytes() if journal.is_file() else b""
+        return text[: text.rfind(b"\n") + 1]
 
     def seal(self) -> None:
         """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256."""
@@ -161,14 +171,22 @@ class RunFolder:
             temporary = self.path / f".{PARAMS}.part"
             with temporary.open("wb") as file:
                 np.savez(file, weights=arrays["theta"], phi=arrays["phi"])
+                file.flush()
+                os.fsync(file.fileno())
             temporary.replace(self.path / PARAMS)
             write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
-            (self.path / JOURNAL).unlink()
+        self.drop_journal()
+
+    def drop_journal(self) -> None:
+        """Remove the journal of a sealed run, also where a crash kept it."""
+        with _clear_errors(self.path):
+            (self.path / JOURNAL).unlink(missing_ok=True)
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of every result file but the timings."""
+        """Return the SHA-256 of every result file that exists, but the timings."""
         names = ["config.json", "environment.json", PARAMS, *(f"{name}.csv" for name in SCHEMA)]
-        return {name: hashlib.sha256((self.path / name).read_bytes()).hexdigest() for name in names}
+        paths = [self.path / name for name in names]
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
     def table(self, name: str) -> pd.DataFrame:
         """Read one of the tables of :data:`SCHEMA`."""
@@ -207,7 +225,8 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", encoding="utf-8")
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        with _clear_errors(path.parent):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

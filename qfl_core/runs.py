@@ -23,7 +23,7 @@ from qfl_core.errors import ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
-from qfl_core.records import JOURNAL, RunFolder, locked
+from qfl_core.records import RunFolder, locked
 
 #: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
 TRAINING_CODE = (
@@ -82,9 +82,10 @@ class RunResult:
         return RunFolder(self.path).weights()
 
     def changed_files(self) -> list[str]:
-        """Return the result files whose SHA-256 is not the one that was sealed."""
+        """Return the result files that are missing or whose SHA-256 is not the one that was sealed."""
         sealed = json.loads((self.path / "DONE").read_text(encoding="utf-8"))
-        return [name for name, digest in RunFolder(self.path).digests().items() if sealed.get(name) != digest]
+        found = RunFolder(self.path).digests()
+        return [name for name, digest in sealed.items() if found.get(name) != digest]
 
 
 def run_experiment(
@@ -108,16 +109,18 @@ def run_experiment(
     parent = run_parent(config, Path(results_dir))
     with locked(parent / f".{identity[:8]}.lock"):
         folder = _find(parent, identity, repeat)
-        if not folder.is_done:
+        if folder.is_done:
+            folder.drop_journal()
+        else:
             _complete(folder, config, splits, identity, progress)
-        (folder.path / JOURNAL).unlink(missing_ok=True)  # a kill between DONE and the end of sealing leaves it
     return RunResult(folder.path)
 
 
 def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, identity: str, progress: bool) -> None:
     federation = Federation.create(config, splits)
-    if not folder.path.exists():
+    if not folder.is_begun:
         folder.create(config.to_json(), environment(federation, identity))
+    folder.mend()
     done = folder.records()
     state = State.from_json(done[-1]["state"]) if done else None
     bar = tqdm(total=config.rounds, initial=state.done if state else 0, disable=not progress, unit="round")

@@ -1,0 +1,45 @@
+"""A small federation for tests: two features, a learnable label, three clients."""
+
+import hashlib
+
+import numpy as np
+
+from qfl_core.config import ExperimentConfig
+from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.federation import Federation
+from qfl_core.methods import METHODS, Method
+
+
+def planted_splits(train=160, val=40, test=30, features=2, seed=0) -> Splits:
+    """Return angles in [0, pi] whose first feature decides the label, nine times in ten."""
+    rng = np.random.default_rng(seed)
+
+    def part(rows, offset):
+        X = rng.uniform(0, np.pi, (rows, features))
+        y = (X[:, 0] > np.pi / 2) ^ (rng.uniform(size=rows) < 0.1)
+        return Split(X, y.astype(int), np.arange(rows) + offset)
+
+    name = f"planted {train} {val} {test} {features} {seed}"
+    source = DataSource("baf", "stand-in", name, hashlib.sha256(name.encode()).hexdigest(), "planted")
+    return Splits(part(train, 0), part(val, 10_000), part(test, 20_000), source)
+
+
+def small(**changes) -> ExperimentConfig:
+    """Return the smallest config that still has several clients, rounds, unfolds and iterations."""
+    base = {
+        "features": 2,
+        "clients": 3,
+        "rounds": 2,
+        "chunk": 12,
+        "unfolds": 2,
+        "spsa_iterations": 2,
+        "shots": 64,
+    }
+    return ExperimentConfig(**(base | changes))
+
+
+def federation(splits: Splits | None = None, method: Method | None = None, **changes) -> Federation:
+    """Return the planted federation under a small config, with a method of the table or one of the test's own."""
+    config = small(**changes)
+    features = config.features
+    return Federation.create(config, splits or planted_splits(features=features), method or METHODS[config.method])

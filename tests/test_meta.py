@@ -1,0 +1,186 @@
+"""Algorithm 3: the controller learns from two virtual rounds, and nothing else does."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from planted import federation
+
+from qfl_core import meta
+from qfl_core.controller import initial_phi
+from qfl_core.experiment import train
+from qfl_core.meta import is_due, outer_spsa, refine_controller
+from qfl_core.methods import METHODS
+from qfl_core.server import federated_round
+
+PHI = initial_phi(0.13, 0.13)
+CONTROLLED = [name for name, method in METHODS.items() if method.controller]
+OUTER = ("updated", "meta_loss_plus", "meta_loss_minus", "controller_gradient_norm")
+
+
+# The estimate (T3)
+
+
+def bowl(centre, weights):
+    return lambda phi: float((weights * (phi - centre) ** 2).sum())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_outer_step_averages_to_a_step_downhill_on_a_quadratic(seed):
+    rng = np.random.default_rng(seed)
+    phi, centre, weights = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)), rng.uniform(0.5, 2, (2, 3))
+    directions = [np.reshape(signs, (2, 3)) for signs in itertools.product((-1.0, 1.0), repeat=6)]
+    steps = [outer_spsa(phi, bowl(centre, weights), d, rate=0.1, radius=0.2).phi - phi for d in directions]
+    gradient = 2 * weights * (phi - centre)
+    assert np.allclose(np.mean(steps, axis=0), -0.1 * gradient, atol=1e-12)
+    # On a quadratic no single step points uphill either.
+    assert max((step * gradient).sum() for step in steps) <= 1e-12
+
+
+def test_the_outer_estimate_is_the_difference_over_twice_the_radius_along_the_direction():
+    asked = []
+    phi, direction = np.zeros((2, 2)), np.array([[1.0, -1.0], [-1.0, -1.0]])
+
+    def loss(candidate):
+        asked.append(candidate)
+        return [0.9, 0.5][len(asked) - 1]
+
+    step = outer_spsa(phi, loss, direction, rate=0.1, radius=0.25)
+    assert np.array_equal(asked, [0.25 * direction, -0.25 * direction])
+    assert np.allclose(step.phi, -0.1 * (0.4 / 0.5) * direction)
+    assert (step.loss_plus, step.loss_minus) == (0.9, 0.5)
+    assert step.gradient_norm == pytest.approx(0.8 * 2)
+
+
+# The virtual rounds
+
+
+def test_both_virtual_rounds_start_from_the_rounds_model_on_streams_of_their_own(monkeypatch):
+    fed = federation(outer_perturbation=0.2)
+    theta, seen = fed.initial_theta(), []
+
+    def spied(federation, theta, phi, t, **options):
+        seen.append((theta.copy(), phi, t, options))
+        return federated_round(federation, theta, phi, t, **options)
+
+    monkeypatch.setattr(meta, "federated_round", spied)
+    step = refine_controller(fed, theta, PHI, 1)
+    (theta_plus, plus, *_), (theta_minus, minus, *_) = seen
+    assert np.array_equal(theta_plus, theta)
+    assert np.array_equal(theta_minus, theta)
+    assert np.allclose(plus + minus, 2 * PHI)
+    assert np.allclose(np.abs(plus - PHI), 0.2)
+    assert len(set(np.sign(plus - PHI).ravel())) == 2
+    assert [(t, options) for _, _, t, options in seen] == [(1, {"purpose": "virtual"})] * 2
+    assert not np.array_equal(step.phi, PHI)
+
+
+def test_a_virtual_round_draws_other_numbers_than_the_real_one():
+    fed = federation()
+    theta = fed.initial_theta()
+    real, virtual = (federated_round(fed, theta, PHI, 0, purpose=purpose) for purpose in ("round", "virtual"))
+    assert not np.array_equal(real.local.theta, virtual.local.theta)
+    # With shots off only the directions are left to differ.
+    fed = federation(shots=None)
+    real, virtual = (federated_round(fed, theta, PHI, 0, purpose=purpose) for purpose in ("round", "virtual"))
+    assert not np.array_equal(real.local.theta, virtual.local.theta)
+
+
+def test_refining_uses_virtual_rounds_and_not_the_real_one():
+    # The perturbation is too small to move phi, so both virtual rounds run under phi itself.
+    fed = federation(outer_perturbation=1e-300)
+    theta = fed.initial_theta()
+    step = refine_controller(fed, theta, PHI, 0)
+    assert step.loss_plus == federated_round(fed, theta, PHI, 0, purpose="virtual").meta.total
+    assert step.loss_plus != federated_round(fed, theta, PHI, 0).meta.total
+
+
+def test_the_two_virtual_rounds_share_their_random_numbers():
+    step = refine_controller(federation(outer_perturbation=1e-300), federation().initial_theta(), PHI, 0)
+    assert step.loss_plus == step.loss_minus
+    assert np.array_equal(step.phi, PHI)
+
+
+def told(fed):
+    """Return a run's records as text, with what the outer step may change taken out of them: phi and its columns."""
+    kept, outer = [], []
+    for record in train(fed):
+        record = json.loads(json.dumps(record, default=lambda v: v.item()))
+        del record["seconds"], record["state"]["phi"]
+        for row in record["global_accuracies"]:
+            row.pop("circuits_virtual", None)
+        for row in record["outer_meta"]:
+            outer.append({key: row.pop(key) for key in list(row) if key in OUTER or key.startswith("phi_")})
+        kept.append(json.dumps(record))
+    return kept, outer
+
+
+@pytest.mark.parametrize("name", CONTROLLED)
+def test_virtual_rounds_change_nothing_but_phi(name):
+    settings = {"method": METHODS[name], "rounds": 3}
+    frozen, never = told(federation(outer_period=0, **settings))
+    idle, tried = told(federation(outer_period=1, outer_learning_rate=0, **settings))
+    assert idle == frozen
+    assert not any(row["updated"] for row in never)
+    assert all(row["updated"] and row["controller_gradient_norm"] > 0 for row in tried)
+    moved, _ = told(federation(outer_period=1, outer_learning_rate=1.0, **settings))
+    assert moved[:2] == frozen[:2]
+    assert moved[2:] != frozen[2:]
+
+
+def test_a_run_refines_the_controller_from_the_model_that_its_round_started_from():
+    fed = federation(outer_period=2)
+    before, after = list(train(fed))[1:]
+    expected = refine_controller(fed, np.array(before["state"]["theta"]), np.array(before["state"]["phi"]), 1)
+    assert after["state"]["phi"] == expected.phi.tolist()
+    (row,) = after["outer_meta"]
+    assert (row["meta_loss_plus"], row["meta_loss_minus"]) == (expected.loss_plus, expected.loss_minus)
+    assert row["controller_gradient_norm"] == expected.gradient_norm
+
+
+# When
+
+
+def test_the_controller_is_refined_every_m_rounds():
+    fed = federation(rounds=10, outer_period=3)
+    assert [t + 1 for t in range(10) if is_due(fed, t)] == [3, 6, 9]
+    everywhere = federation(rounds=4, outer_period=1)
+    assert all(is_due(everywhere, t) for t in range(4))
+
+
+def test_a_period_of_zero_freezes_the_controller():
+    fed = federation(rounds=4, outer_period=0)
+    assert not any(is_due(fed, t) for t in range(4))
+    phis = [record["state"]["phi"] for record in train(fed)]
+    assert all(phi == PHI.tolist() for phi in phis)
+
+
+def test_phi_changes_after_the_rounds_that_are_due_and_no_others():
+    phis = [record["state"]["phi"] for record in train(federation(rounds=4, outer_period=2))]
+    assert phis[0] == phis[1] == PHI.tolist()
+    assert phis[1] != phis[2] == phis[3] != phis[4]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in CONTROLLED])
+def test_baselines_have_no_outer_step(name):
+    fed = federation(method=METHODS[name], outer_period=1)
+    assert not any(is_due(fed, t) for t in range(2))
+    rows = [row for record in train(fed) for row in record["global_accuracies"] if row["round"] > 0]
+    assert [row["circuits_virtual"] for row in rows] == [0, 0]
+
+
+def test_virtual_circuits_are_counted_apart():
+    fed = federation(outer_period=2)
+    records = list(train(fed))
+    rows = [row for record in records for row in record["global_accuracies"] if row["round"] > 0]
+    real = sum(federated_round(fed, fed.initial_theta(), PHI, 1).local.circuits.values())
+    assert [row["circuits_virtual"] for row in rows] == [0, 2 * real]
+    assert rows[0]["circuits_train"] == 2 * 2 * 2 * len(fed.batch(0).train.y)
+
+
+def test_directions_differ_from_round_to_round():
+    fed = federation(outer_perturbation=0.2)
+    steps = [refine_controller(fed, fed.initial_theta(), PHI, t) for t in range(2)]
+    signs = [np.sign((s.phi - PHI) * (s.loss_minus - s.loss_plus)) for s in steps]
+    assert not np.array_equal(*signs)

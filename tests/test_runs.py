@@ -1,0 +1,631 @@
+"""Runs: what they write, and that nothing short of a new seed changes it."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from planted import planted_splits, small
+
+from qfl_core import records, runs
+from qfl_core.config import ExperimentConfig
+from qfl_core.errors import ConfigError, RunError
+from qfl_core.experiment import train
+from qfl_core.federation import Federation
+from qfl_core.records import SCHEMA, RunFolder, to_csv
+from qfl_core.registry import METHOD_NAMES
+from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, run_identity
+
+HERE = Path(__file__).parent
+SPLITS = planted_splits()
+CONFIG = small(rounds=3, outer_period=2)
+FILES = {
+    "config.json",
+    "environment.json",
+    "DONE",
+    "timings.csv",
+    "global_params.npz",
+    "global_accuracies.csv",
+    "validation.csv",
+    "client_trace.csv",
+    "outer_meta.csv",
+    "classification_metrics.csv",
+}
+
+
+def run(results, config=CONFIG, **options) -> RunResult:
+    return run_experiment(config, results, splits=SPLITS, **options)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Return every file of a run by name, hidden ones too, timings apart."""
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.name != "timings.csv"}
+
+
+def run_folders(results: Path, config=CONFIG) -> list[Path]:
+    parent = runs.run_parent(config, results)
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+
+
+def only_run(results: Path, config=CONFIG) -> dict[str, bytes]:
+    (path,) = run_folders(results, config)
+    assert {file.name for file in path.iterdir()} == FILES
+    return contents(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing interrupted."""
+    return run(tmp_path_factory.mktemp("whole"))
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C: no error that a run could handle."""
+
+
+def stop_after(monkeypatch, count):
+    """Let a run write this many records, then interrupt it."""
+
+    def stopped(federation, state=None):
+        for done, record in enumerate(train(federation, state)):
+            if done == count:
+                raise Interruption
+            yield record
+        raise Interruption
+
+    monkeypatch.setattr(runs, "train", stopped)
+
+
+# What a run writes
+
+COLUMNS = {
+    "global_accuracies": """round global_train_accuracy global_val_accuracy global_accuracy client_train_accuracy
+        client_test_accuracy client_test_accuracy_min client_test_accuracy_max train_test_gap fairness_gap
+        global_fairness_gap clients drift circuits_train circuits_calibration circuits_monitor circuits_validation
+        circuits_virtual circuits_tuning shots""",
+    "validation": "round val_loss client_val_loss meta_loss",
+    "client_trace": """round client unfold eta delta loss_before loss_after task_loss_before task_loss_after
+        train_accuracy test_accuracy val_loss val_accuracy displacement clipped selected_unfold is_selected client_size
+        val_size aggregation_weight heterogeneity""",
+    "outer_meta": """round meta_loss meta_val_loss omega_fair omega_comm omega_stab updated meta_loss_plus
+        meta_loss_minus controller_gradient_norm
+        phi_eta_constant phi_eta_unfold phi_eta_round phi_eta_loss_change phi_eta_displacement phi_eta_data_fraction
+        phi_eta_heterogeneity
+        phi_delta_constant phi_delta_unfold phi_delta_round phi_delta_loss_change phi_delta_displacement
+        phi_delta_data_fraction phi_delta_heterogeneity""",
+    "classification_metrics": """round part accuracy balanced_accuracy precision recall f1 specificity roc_auc pr_auc
+        mcc tn fp fn tp loss""",
+    "timings": "round seconds",
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_table_has_exactly_these_columns(whole, name):
+    header = (whole.path / f"{name}.csv").read_text().splitlines()[0]
+    assert header.split(",") == COLUMNS[name].split()
+
+
+def test_the_schema_is_the_tables():
+    assert {name: list(columns) for name, columns in SCHEMA.items()} == {
+        name: columns.split() for name, columns in COLUMNS.items() if name != "timings"
+    }
+
+
+def test_every_quantity_of_the_papers_trace_logging_has_its_column():
+    named = {
+        "global_accuracies": {  # "global and client train/test accuracies", "fairness information"
+            "global_train_accuracy",
+            "global_accuracy",
+            "client_train_accuracy",
+            "client_test_accuracy",
+            "fairness_gap",
+        },
+        "validation": {"val_loss", "meta_loss"},
+        "client_trace": {  # in the paper's order
+            "unfold",
+            "eta",
+            "delta",
+            "loss_before",
+            "loss_after",
+            "train_accuracy",
+            "test_accuracy",
+            "val_loss",
+            "displacement",
+            "clipped",
+            "selected_unfold",
+            "client_size",
+            "heterogeneity",
+        },
+        "outer_meta": {"meta_loss_plus", "meta_loss_minus", "controller_gradient_norm"},
+        "classification_metrics": {
+            "precision",
+            "recall",
+            "f1",
+            "roc_auc",
+            "pr_auc",
+            "mcc",
+            "specificity",
+            "tn",
+            "fp",
+            "fn",
+            "tp",
+        },
+    }
+    for table, columns in named.items():
+        assert columns <= set(SCHEMA[table]), table
+
+
+def test_a_run_holds_the_papers_six_files_and_where_they_come_from(whole):
+    assert {file.name for file in whole.path.iterdir()} == FILES
+
+
+def test_folders_are_by_method_dataset_split_seed_and_timestamp(whole):
+    *_, method, dataset, split, seed, stamp = whole.path.parts
+    assert (method, dataset, split, seed) == ("duqfl-prox", "baf-pca", "label-skew", "seed-0")
+    identity = run_identity(CONFIG, SPLITS)
+    assert re.fullmatch(rf"\d{{8}}T\d{{12}}-{identity[:8]}", stamp)
+
+
+def test_the_config_comes_back(whole):
+    assert whole.config == CONFIG
+
+
+def test_a_table_keeps_every_bit_of_the_numbers(whole):
+    told = list(train(Federation.create(CONFIG, SPLITS)))
+    folder = RunFolder(whole.path)
+    for name in SCHEMA:
+        expected = pd.DataFrame([row for record in told for row in record[name]], columns=SCHEMA[name])
+        pd.testing.assert_frame_equal(folder.table(name), expected, check_exact=True, check_dtype=False)
+    assert np.array_equal(whole.weights, [record["state"]["theta"] for record in told])
+
+
+def test_weights_go_from_the_initial_model_to_the_last(whole):
+    assert whole.weights.shape == (4, 8)
+    assert np.array_equal(whole.weights[0], Federation.create(CONFIG, SPLITS).initial_theta())
+
+
+def test_the_trace_has_a_row_a_round_client_and_unfold(whole):
+    rows = whole.clients[["round", "client", "unfold"]].to_numpy().tolist()
+    assert rows == [[t, i, k] for t in (1, 2, 3) for i in (0, 1, 2) for k in (1, 2)]
+    assert (whole.clients["is_selected"] == (whole.clients["unfold"] == whole.clients["selected_unfold"])).all()
+    assert np.allclose(whole.clients.query("unfold == 1").groupby("round")["aggregation_weight"].sum(), 1)
+
+
+def test_the_tables_tell_one_story(whole):
+    rounds, trace = whole.rounds, whole.clients
+    assert rounds["round"].tolist() == [0, 1, 2, 3]
+    uploaded = trace[trace["is_selected"]].groupby("round")
+    test = uploaded["test_accuracy"]
+    later = rounds[rounds["round"] > 0].set_index("round")
+    assert np.allclose(later["client_test_accuracy"], test.mean())
+    assert np.allclose(later["fairness_gap"], test.quantile(0.9) - test.quantile(0.1))
+    assert np.allclose(later["train_test_gap"], uploaded["train_accuracy"].mean() - test.mean())
+    assert np.allclose(later["client_val_loss"], uploaded["val_loss"].mean())
+    metrics = pd.read_csv(whole.path / "classification_metrics.csv")
+    assert np.allclose(rounds["global_accuracy"], metrics.query("part == 'test'")["accuracy"])
+    assert np.allclose(rounds["global_val_accuracy"], metrics.query("part == 'val'")["accuracy"])
+    assert np.allclose(rounds["val_loss"], metrics.query("part == 'val'")["loss"])
+    assert (metrics[["tn", "fp", "fn", "tp"]].sum(axis=1) == metrics["part"].map({"val": 40, "test": 30})).all()
+
+
+def test_timings_have_a_row_a_round(whole):
+    timings = pd.read_csv(whole.path / "timings.csv")
+    assert timings["round"].tolist() == [0, 1, 2, 3]
+    assert (timings["seconds"] > 0).all()
+
+
+def test_adams_tuning_is_counted_once(tmp_path):
+    config = small(method="adam-qfl", adam_rates=(0.01, 0.1))
+    circuits = run(tmp_path, config).rounds["circuits_tuning"]
+    assert (circuits > 0).sum() == 1
+
+
+def test_a_value_without_a_column_is_refused():
+    with pytest.raises(RunError, match="extra"):
+        to_csv([{"round": 0, "extra": 1}], ("round",))
+
+
+def test_the_environment_tells_versions_data_and_engine(whole):
+    found = whole.environment
+    assert set(found) == {
+        "identity",
+        "code_sha256",
+        "commit",
+        "python",
+        "platform",
+        "packages",
+        "data",
+        "data_notes",
+        "engine",
+    }
+    assert found["data"] == {
+        "source": "stand-in",
+        "name": SPLITS.provenance.name,
+        "sha256": SPLITS.provenance.sha256,
+    }
+    assert (found["engine"]["kind"], found["engine"]["shots"]) == ("shots", 64)
+    assert found["packages"]["numpy"] == np.__version__
+
+
+def texts(value):
+    if isinstance(value, dict):
+        return [text for item in value.items() for part in item for text in texts(part)]
+    return [text for part in value for text in texts(part)] if isinstance(value, list) else [str(value)]
+
+
+def test_the_environment_names_no_path_of_the_machine(tmp_path):
+    config = small(source="stand-in", rounds=1, train_size=200, val_size=50, test_size=50)
+    found = run_experiment(config, tmp_path)
+    assert found.environment["data"]["source"] == "stand-in"
+    assert [t for t in texts(found.environment) if re.search(r"(^|\s)(/|~|[A-Za-z]:\\)", t)] == []
+    everything = b"".join(contents(found.path).values())
+    for place in (Path.home(), tmp_path, HERE.parent):
+        assert os.fsencode(place) not in everything
+
+
+# Same seed, same bits
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_a_seed_decides_every_byte(tmp_path, name):
+    config = small(method=name)
+    first, again = run(tmp_path / "a", config), run(tmp_path / "b", config)
+    other = run(tmp_path / "a", config.replace(seed=1))
+    assert contents(first.path) == contents(again.path)
+    assert not np.array_equal(first.weights, other.weights)
+    assert contents(first.path)["client_trace.csv"] != contents(other.path)["client_trace.csv"]
+
+
+def crash(scenario, folder):
+    """Let a scenario of crash.py happen in a process of its own, and return its report."""
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    limits = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder)],
+        env=os.environ | limits | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+# Resume
+
+
+@pytest.mark.parametrize("count", range(5))
+@pytest.mark.parametrize("name", ["duqfl-prox", "adam-qfl"])
+def test_a_run_interrupted_after_any_round_ends_in_the_same_bytes(tmp_path, monkeypatch, name, count):
+    config = CONFIG.replace(method=name)
+    expected = contents(run(tmp_path / "whole", config).path)
+    with monkeypatch.context() as patch:
+        stop_after(patch, count)
+        with pytest.raises(Interruption):
+            run(tmp_path / "cut", config)
+    run(tmp_path / "cut", config)
+    assert only_run(tmp_path / "cut", config) == expected
+
+
+def test_a_resumed_run_goes_on_after_its_last_complete_round(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(Interruption):
+            run(tmp_path)
+    started = []
+
+    def watched(federation, state=None):
+        started.append(state.done)
+        return train(federation, state)
+
+    monkeypatch.setattr(runs, "train", watched)
+    run(tmp_path)
+    assert started == [2]
+
+
+@pytest.fixture(scope="module")
+def unsealed(tmp_path_factory):
+    """A run that stopped when its journal was complete, before its tables were written."""
+    results = tmp_path_factory.mktemp("unsealed")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 99)
+        with pytest.raises(Interruption):
+            run(results)
+    return results
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32))
+@example(0)
+@example(1)
+def test_a_journal_cut_at_any_byte_ends_in_the_same_bytes(whole, unsealed, tmp_path_factory, where):
+    results = tmp_path_factory.mktemp("torn") / "results"
+    shutil.copytree(unsealed, results)
+    (path,) = run_folders(results)
+    size = (path / "journal.jsonl").stat().st_size
+    os.truncate(path / "journal.jsonl", where % (size + 1))
+    run(results)
+    assert only_run(results) == contents(whole.path)
+
+
+def test_reading_a_run_that_another_process_writes_leaves_its_journal_alone(unsealed, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(unsealed, results)
+    (path,) = run_folders(results)
+    os.truncate(path / "journal.jsonl", (path / "journal.jsonl").stat().st_size - 10)
+    before = contents(path)
+    assert [record["state"]["done"] for record in RunFolder(path).records()] == [0, 1, 2]
+    assert contents(path) == before
+
+
+def test_a_run_killed_at_any_step_ends_in_the_same_bytes(whole, tmp_path):
+    codes, errors = crash("every-step", tmp_path)
+    assert codes[-1] == [0, 0], errors
+    assert set(map(tuple, codes[:-1])) == {(-9, 0)}, errors
+    assert len(codes) > 25
+    for number in range(1, len(codes) + 1):
+        assert only_run(tmp_path / f"{number}") == contents(whole.path), number
+
+
+def test_adam_killed_at_any_step_ends_in_the_same_bytes(tmp_path):
+    config = CONFIG.replace(method="adam-qfl", rounds=1, adam_rates=(0.1,))
+    expected = contents(run(tmp_path / "whole", config).path)
+    codes, errors = crash("every-step-adam", tmp_path)
+    assert set(map(tuple, codes[:-1])) == {(-9, 0)}, errors
+    for number in range(1, len(codes) + 1):
+        assert only_run(tmp_path / f"{number}", config) == expected, number
+
+
+def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(whole, tmp_path):
+    codes, errors = crash("any-moment", tmp_path)
+    assert set(codes) <= {0, -9}, errors
+    assert -9 in codes
+    for attempt in ("whole", *range(4)):
+        assert only_run(tmp_path / f"{attempt}") == contents(whole.path)
+
+
+def test_processes_at_once_make_one_run(whole, tmp_path):
+    codes, errors = crash("at-once", tmp_path)
+    assert codes == [0] * 4, errors
+    assert only_run(tmp_path) == contents(whole.path)
+
+
+def test_a_disk_that_fills_inside_a_line_stops_the_run_and_nothing_is_lost(whole, tmp_path):
+    codes, errors = crash("disk-fills", tmp_path)
+    for first, _, second in codes:
+        assert (first, second) == (3, 0), errors
+    # At least once the journal was cut at the limit, in the middle of a line.
+    limits = (500, 1500, 4000, 7000, 12000)
+    assert any(journal == [limit] for limit, (_, journal, _) in zip(limits, codes, strict=True))
+    for limit in limits:
+        assert only_run(tmp_path / f"{limit}") == contents(whole.path)
+
+
+# Finished runs
+
+
+def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
+    first = run(tmp_path)
+    monkeypatch.setattr(runs, "train", lambda *_: pytest.fail("trained again"))
+    assert run(tmp_path).path == first.path
+
+
+def test_a_finished_run_is_repeated_when_asked(tmp_path):
+    first = run(tmp_path)
+    second = run(tmp_path, repeat=True)
+    assert first.path != second.path
+    assert contents(first.path) == contents(second.path)
+    assert run(tmp_path).path == second.path
+
+
+def test_a_repetition_that_was_interrupted_is_resumed_when_asked_again(tmp_path, monkeypatch):
+    first = run(tmp_path)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Interruption):
+            run(tmp_path, repeat=True)
+    assert run(tmp_path).path == first.path
+    second = run(tmp_path, repeat=True)
+    assert len(run_folders(tmp_path)) == 2
+    assert contents(second.path) == contents(first.path)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_other_training_code_is_not_reused(tmp_path, monkeypatch, finished):
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "code_digest", lambda: "before")
+        if not finished:
+            stop_after(patch, 2)
+            with pytest.raises(Interruption):
+                run(tmp_path)
+        else:
+            run(tmp_path)
+    (old,) = run_folders(tmp_path)
+    kept = contents(old)
+    new = run(tmp_path)
+    assert new.path != old
+    assert contents(old) == kept
+    assert new.environment["code_sha256"] == runs.code_digest()
+
+
+def test_other_data_or_another_config_is_another_run():
+    identities = {
+        run_identity(CONFIG, SPLITS),
+        run_identity(CONFIG.replace(mu=0.02), SPLITS),
+        run_identity(CONFIG, planted_splits(seed=1)),
+    }
+    assert len(identities) == 3
+
+
+def test_the_digest_covers_what_trains_and_not_what_draws(tmp_path, monkeypatch):
+    package = tmp_path / "qfl_core"
+    shutil.copytree(HERE.parent / "qfl_core", package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(runs, "__file__", str(package / "runs.py"))
+    digest = runs.code_digest.__wrapped__
+    before = digest()
+    assert before == runs.code_digest()
+
+    def touched(name):
+        path = package / name
+        text = path.read_bytes()
+        path.write_bytes(text + b"# touched\n")
+        after = digest()
+        path.write_bytes(text)
+        return after != before
+
+    for name in ("client", "server", "meta", "experiment", "federation", "optimizers", "losses", "metrics"):
+        assert touched(f"{name}.py")
+    for name in ("controller", "methods", "qnn", "streams", "data/partition", "engines/statevector"):
+        assert touched(f"{name}.py")
+    assert not any(touched(name) for name in ("figures/__init__.py", "runs.py", "records.py", "data/audit.py"))
+
+
+def test_a_changed_result_file_is_flagged(tmp_path):
+    found = run(tmp_path)
+    assert found.changed_files() == []
+    for name in ("client_trace.csv", "global_params.npz", "config.json"):
+        path = found.path / name
+        kept = path.read_bytes()
+        path.write_bytes(kept + b" ")
+        assert found.changed_files() == [name]
+        path.write_bytes(kept)
+    (found.path / "timings.csv").write_text("")
+    assert found.changed_files() == []
+
+
+def test_a_missing_result_file_is_flagged(tmp_path):
+    found = run(tmp_path)
+    (found.path / "validation.csv").unlink()
+    assert found.changed_files() == ["validation.csv"]
+
+
+# Errors that a user can act on
+
+
+def test_a_folder_that_cannot_exist_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot write results to .*file"):
+        run(tmp_path / "file" / "results")
+
+
+def test_an_unwritable_folder_is_a_clear_error(tmp_path, monkeypatch):
+    opened = Path.open
+
+    def refused(self, mode="r", *arguments, **options):
+        if set(mode) & set("wax"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(self, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(RunError, match="Permission denied"):
+        run(tmp_path)
+
+
+def stopped_by(action, *arguments) -> str | None:
+    """Return the message of the RunError that ended the action, or None."""
+    try:
+        action(*arguments)
+    except RunError as error:
+        return str(error)
+    return None
+
+
+def test_a_full_disk_stops_the_run_and_complete_rounds_stay_readable(whole, tmp_path, monkeypatch):
+    fsync, append = os.fsync, RunFolder.append
+    for number in range(1, 1000):
+        results, synced, appended = tmp_path / f"{number}", [], []
+
+        def full(file, number=number, synced=synced):
+            synced.append(file)
+            if len(synced) == number:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return fsync(file)
+
+        def counted(self, record, appended=appended):
+            append(self, record)
+            appended.append(record["state"]["done"])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(records.os, "fsync", full)
+            patch.setattr(RunFolder, "append", counted)
+            stopped = stopped_by(run, results)
+        if stopped is None:
+            break
+        assert "No space left on device" in stopped
+        for path in run_folders(results):
+            found = [record["state"]["done"] for record in RunFolder(path).records()]
+            assert found[: len(appended)] == appended
+        run(results)
+        assert only_run(results) == contents(whole.path), number
+    assert number > 10
+
+
+def test_a_record_that_cannot_be_stored_is_refused_by_its_type(tmp_path):
+    with pytest.raises(TypeError, match="set"):
+        RunFolder(tmp_path).append({"round": {1}})
+
+
+# Reading many runs
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    results = tmp_path_factory.mktemp("several")
+    for seed in (0, 1):
+        for name in ("duqfl-prox", "duqfl-best"):
+            run(results, small(method=name, seed=seed))
+    return results
+
+
+def test_all_runs_are_one_tidy_table(several):
+    table = load_runs(several)
+    assert len(table) == 4 * 3
+    keys = ["method", "seed", "round"]
+    assert not table.duplicated(keys).any()
+    assert set(table["method"]) == {"duqfl-prox", "duqfl-best"}
+    assert set(table["source"]) == {"stand-in"}
+    assert set(table["kind"]) == {"shots"}
+    assert {"global_accuracy", "test_roc_auc", "val_loss", "fairness_gap", "dataset", "run"} <= set(table)
+
+
+def test_filters_are_config_fields(several):
+    assert set(load_runs(several, seed=1)["seed"]) == {1}
+    assert set(load_runs(several, method=["duqfl-best", "adam-qfl"])["method"]) == {"duqfl-best"}
+    assert len(find_runs(several, method="duqfl-prox", seed=0)) == 1
+    assert find_runs(several, clients=99) == []
+
+
+def test_an_unknown_filter_names_the_closest_field(several):
+    with pytest.raises(ConfigError, match=r"unknown filter 'metod' \(did you mean 'method'\?\)"):
+        load_runs(several, metod="duqfl-prox")
+
+
+def test_no_run_that_matches_is_a_clear_error(several, tmp_path):
+    with pytest.raises(RunError, match="no finished run .* matches .*99"):
+        load_runs(several, clients=99)
+    with pytest.raises(RunError, match="no finished run"):
+        load_runs(tmp_path / "nothing")
+
+
+def test_an_unfinished_run_is_not_read(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 2)
+    with pytest.raises(Interruption):
+        run(tmp_path)
+    assert find_runs(tmp_path) == []
+
+
+def test_a_run_loads_its_own_data(tmp_path):
+    config = ExperimentConfig(clients=3, rounds=1, chunk=12, unfolds=2, spsa_iterations=2, source="stand-in")
+    found = run_experiment(config, tmp_path, progress=True)
+    assert found.rounds["round"].tolist() == [0, 1]
+    assert found.weights.shape == (2, 16)
