@@ -26,8 +26,8 @@ _PHI = tuple(
     for rate in ("eta", "delta")
     for feature in ("constant", "unfold", "round", "loss_change", "displacement", "data_fraction", "heterogeneity")
 )
-#: Every column of every table, in order. ``circuits_*`` count what clients execute for training and selection; scoring a
-#: model for these records (global metrics, client test accuracy, meta-loss) is measurement, not cost, and is left out.
+#: Every column of every table, in order. ``circuits_*`` count what clients execute for training and selection; scoring
+#: a model for these records (global metrics, client test accuracy, meta-loss) is measurement, not cost, and left out.
 SCHEMA: dict[str, tuple[str, ...]] = {
     "global_accuracies": (
         *_ROUND,

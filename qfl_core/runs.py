@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits

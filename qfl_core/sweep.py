@@ -14,7 +14,7 @@ from typing import Any
 
 import joblib
 from threadpoolctl import threadpool_limits
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
