@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from qfl_core.config import ExperimentConfig
@@ -131,6 +132,8 @@ def test_tail_clipping_frees_the_scale_from_outliers(place, sample):
         (lambda s: s.assign(device_os=7), "device_os must hold category names"),
         (lambda s: s.assign(income=np.nan), "income has no values"),
         (lambda s: s.assign(velocity_6h=np.inf), "velocity_6h has infinite values"),
+        (lambda s: s.assign(fraud_bool=s["fraud_bool"].map({0: "no", 1: "yes"})), "fraud_bool must be 0 or 1.*'no'"),
+        (lambda s: s.assign(zip_count_4w=10**30), "zip_count_4w must be numeric, got '?10{30}"),
         (lambda s: s.head(0), "has a header but no rows"),
         (lambda s: "", "is empty"),
         (lambda s: "hello world\nnothing here\n", "lacks 32 official"),
@@ -156,6 +159,29 @@ def test_a_truncated_parquet_is_a_clear_error(place, sample):
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(DataError, match=r"Base.parquet cannot be read.*truncated"):
         load()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("income", "0.5", "income must be numeric, got '0.5'"),
+        ("month", pd.Timestamp("2022-01-01"), "month must be numeric, got Timestamp"),
+        ("source", [1], "source must hold category names, got array"),
+    ],
+)
+def test_a_parquet_column_of_another_type_is_a_clear_error(place, sample, column, value, message):
+    place(sample.assign(**{column: [value] * len(sample)}), "Base.parquet")
+    with pytest.raises(DataError, match=message):
+        load()
+
+
+def test_origins_are_row_numbers_whatever_index_a_parquet_file_brings(place, sample, tmp_path):
+    place(sample, "Base.parquet")
+    plain = load()
+    sample.set_index(np.zeros(len(sample), int)).to_parquet(tmp_path / "Base.parquet")
+    indexed = load()
+    assert np.array_equal(plain.train.origin, indexed.train.origin)
+    assert len(set(indexed.train.origin)) == 300
 
 
 def test_more_rows_than_exist_is_a_clear_error(place, sample):

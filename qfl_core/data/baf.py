@@ -103,16 +103,17 @@ def _read(path: str, mtime: int, size: int) -> tuple[pd.DataFrame, int]:
     return frame, dropped
 
 
-def _parse(file: Path, columns: list[str] | None = None) -> pd.DataFrame:
+def _parse(file: Path) -> pd.DataFrame:
     if file.stat().st_size == 0:
         raise DataError(f"{file.name} is empty")
     is_csv = not _is_parquet(file)
     if is_csv:
         _check_last_line(file)
     try:
-        return pd.read_csv(file, usecols=columns) if is_csv else pd.read_parquet(file, columns=columns)
+        frame = pd.read_csv(file) if is_csv else pd.read_parquet(file)
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are both of these
         raise DataError(f"{file.name} cannot be read, it may be truncated or of another format: {error}") from None
+    return frame.reset_index(drop=True)  # a parquet file may bring an index of its own
 
 
 def _is_parquet(file: Path) -> bool:
@@ -151,10 +152,13 @@ def _check_values(name: str, frame: pd.DataFrame) -> None:
             raise DataError(f"{name}: column {column} has no values")
         numeric = pd.api.types.is_numeric_dtype(values)
         if column not in TEXT_COLUMNS and not numeric:
-            odd = values[pd.to_numeric(values, errors="coerce").isna() & values.notna()].iloc[0]
+            unreadable = values[pd.to_numeric(values, errors="coerce").isna() & values.notna()]
+            odd = (unreadable if len(unreadable) else values.dropna()).iloc[0]
             raise DataError(f"{name}: column {column} must be numeric, got {odd!r}")
         if column in TEXT_COLUMNS and numeric:
             raise DataError(f"{name}: column {column} must hold category names, got numbers")
+        if column in TEXT_COLUMNS and not values.dropna().map(type).isin([str, bytes]).all():
+            raise DataError(f"{name}: column {column} must hold category names, got {values.dropna().iloc[0]!r}")
         if numeric and np.isinf(values.to_numpy(float)).any():
             raise DataError(f"{name}: column {column} has infinite values")
     if labels.nunique() < 2:
@@ -167,7 +171,7 @@ def check_official(path: Path) -> tuple[bool, str]:
         return True, f"git blob {OFFICIAL_BLOB[:12]}"
     frame = _parse(path)
     _check_columns(path.name, frame)
-    rows, frauds = len(frame), int(frame[TARGET].sum())
+    rows, frauds = len(frame), int(frame[TARGET].isin([1]).sum())
     published = not _is_parquet(path) and (rows, frauds) == (ROWS, FRAUDS)
     return published, f"{rows:,} rows, {frauds:,} frauds"
 
