@@ -139,6 +139,30 @@ def test_the_cache_remembers_the_sha256_and_notices_a_change(cache, sample):
         load_splits(config())
 
 
+@pytest.mark.parametrize("memory", ["", "{", "[]", "{}"])
+def test_a_damaged_memory_means_a_full_check(cache, sample, memory):
+    sample.to_csv(cache / "Base.csv", index=False)
+    (cache / "Base.csv.json").write_text(memory)
+    assert load_splits(config()).source == "local"
+    assert json.loads((cache / "Base.csv.json").read_text())["sha256"] == sources.file_sha256(cache / "Base.csv")
+
+
+@pytest.mark.parametrize("thing", ["folder", "dangling link"])
+def test_what_is_no_file_is_an_error_not_a_reason_for_the_stand_in(user_folder, thing):
+    path = user_folder / "Base.csv"
+    path.mkdir() if thing == "folder" else path.symlink_to(user_folder / "nothing")
+    with pytest.raises(DataError, match="Base.csv in .* is not a file"):
+        load_splits(config())
+
+
+def test_an_unreadable_file_is_a_clear_error(user_folder, sample, monkeypatch):
+    sample.to_csv(user_folder / "Base.csv", index=False)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: False if mode == os.R_OK else access(path, mode))
+    with pytest.raises(DataError, match="Base.csv in .* cannot be read: change its permissions"):
+        load_splits(config())
+
+
 def test_a_download_is_checked_then_used_then_remembered(server, cache, sample, monkeypatch):
     folder, handler = server
     sample.to_parquet(folder / "Base.parquet", index=False)
