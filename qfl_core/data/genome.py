@@ -42,6 +42,9 @@ STANDIN_COUNTS, STANDIN_SEED = {"train": 7_500, "test": 2_500}, 2023
 
 _ENTRY = re.compile(r"(?:.*/)?(train|test)/(human|worm)/([^/]+)\.txt")
 _BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
+_MAC_METADATA = "__MACOSX/"
+#: Bytes past which an entry is not even unpacked: it cannot be a sequence with some white space around it.
+MAX_ENTRY = 10 * LENGTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,10 +178,15 @@ def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
     kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
+            if info.file_size > MAX_ENTRY:
+                dropped["another length"] += 1
+                continue
             try:
                 bases = archive.read(info).strip().upper()
             except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
                 raise DataError(f"{file.name}: entry {info.filename} is damaged: {error}") from None
+            except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown way of compressing
+                raise DataError(f"{file.name}: entry {info.filename} cannot be read: {error}") from None
             if len(bases) != LENGTH:
                 dropped["another length"] += 1
             elif not _BASES.fullmatch(bases):
@@ -196,13 +204,17 @@ def _open(file: Path) -> zipfile.ZipFile:
         raise DataError(f"{file.name} is empty")
     try:
         return zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{file.name} is not a whole zip file, it may be truncated: {error}") from None
 
 
 def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, tuple[str, str, str]]]:
-    matches = [(info, _ENTRY.fullmatch(info.filename)) for info in archive.infolist()]
+    listed = [info for info in archive.infolist() if not info.filename.startswith(_MAC_METADATA)]
+    matches = [(info, _ENTRY.fullmatch(info.filename)) for info in listed]
     entries = [(info, match.groups()) for info, match in matches if match]
+    twice = [name for name, count in Counter(entry for _, entry in entries).items() if count > 1]
+    if twice:
+        raise DataError(f"{file.name} holds {'/'.join(twice[0])}.txt more than once: a name must mean one sequence")
     present = {f"{folder}/{label}" for _, (folder, label, _) in entries}
     if missing := [name for name in OFFICIAL_COUNTS if name not in present]:
         raise DataError(
@@ -214,7 +226,7 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo
 def _file_order(entry: tuple[zipfile.ZipInfo, tuple[str, str, str]]) -> tuple:
     """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
     folder, label, name = entry[1]
-    number = (0, int(name), "") if name.isdigit() else (1, 0, name)
+    number = (0, int(name), "") if name.isdecimal() else (1, 0, name)
     return label, number, folder
 
 
