@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -241,6 +244,25 @@ def test_more_sequences_than_exist_is_a_clear_error(place, entries):
 def test_impossible_encodings_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         load_splits(ExperimentConfig(dataset="genome", **changes))
+
+
+def test_angles_have_the_same_bits_for_any_number_of_threads_and_any_hash_seed():
+    code = (
+        "import hashlib; from qfl_core import ExperimentConfig, load_splits; "
+        "c = ExperimentConfig(dataset='genome', encoding='kmer', source='stand-in'); "
+        "print(hashlib.sha256(load_splits(c).train.X.tobytes()).hexdigest())"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-1]
+        for threads in ("1", "2")
+    ]
+    assert printed[0] == printed[1]
 
 
 @pytest.mark.real_data
