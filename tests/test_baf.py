@@ -197,6 +197,17 @@ def test_too_few_frauds_for_three_parts_is_a_clear_error(place, sample):
         load()
 
 
+def test_a_part_too_small_for_both_classes_is_a_clear_error(place, sample):
+    place(sample)
+    with pytest.raises(DataError, match="a part of 10 rows would have none of class 1, which has 9 of 800 rows"):
+        load(val_size=10)
+
+
+def test_fewer_training_rows_than_features_is_a_clear_error():
+    with pytest.raises(DataError, match="features=4 cannot be fitted on train_size=3 rows"):
+        load_splits(ExperimentConfig(dataset="genome", encoding="kmer", features=4, train_size=3))
+
+
 def test_more_features_than_columns_is_refused_by_the_config():
     with pytest.raises(ConfigError, match="features=40"):
         ExperimentConfig(features=40)

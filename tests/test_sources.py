@@ -4,13 +4,15 @@ import functools
 import http.server
 import json
 import os
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import baf, genome, load_splits, sources
+from qfl_core.data import baf, genome, load_splits, sources, standin
 from qfl_core.data.__main__ import main
 from qfl_core.data.standin_baf import generate_baf
 from qfl_core.errors import DataError
@@ -93,6 +95,18 @@ def test_without_files_the_stand_in_is_used_and_says_why(cache):
     assert "QFL_OFFLINE" in splits.provenance.reason
     assert len(splits.provenance.sha256) == 64
     assert not any(cache.iterdir())
+
+
+def test_the_stand_in_s_digest_covers_every_module_that_makes_it():
+    """Modules that the generators import from this folder are part of what decides the rows."""
+    folder = Path(standin.__file__).parent
+    covered, pending = set(), ["standin_baf", "standin_genome"]
+    while pending:
+        name = pending.pop()
+        covered.add(f"{name}.py")
+        imported = re.findall(r"from qfl_core\.data\.(\w+) import", (folder / f"{name}.py").read_text())
+        pending += [other for other in imported if f"{other}.py" not in covered]
+    assert covered == set(standin.GENERATOR_CODE)
 
 
 def test_official_refuses_the_stand_in(cache):

@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
-from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
-from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin import choose_source, standin_source
@@ -58,7 +57,7 @@ def baf_pipeline(config: ExperimentConfig) -> Pipeline:
     columns = make_column_transformer((ordinal, list(TEXT_COLUMNS)), ("passthrough", numeric))
     if config.features > len(FEATURES):
         raise DataError(f"features={config.features}, but BAF has only {len(FEATURES)} columns to reduce")
-    return make_pipeline(columns, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+    return make_pipeline(columns, StandardScaler(), component_analysis(config), angle_scaler(config))
 
 
 def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
@@ -68,7 +67,7 @@ def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
         frame, dropped = read_baf(found.path)
         provenance = DataSource("baf", found.kind, found.path.name, found.sha256, found.reason)
         return frame, provenance, {"rows with NaN": dropped}
-    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}", "standin_baf")
+    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}")
     return standin_rows(), provenance, {"rows with NaN": 0}
 
 

@@ -21,12 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin import choose_source, standin_source
@@ -118,7 +117,7 @@ def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
     if config.features > 4**config.kmer:
         raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
     counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
-    return make_pipeline(counts, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+    return make_pipeline(counts, StandardScaler(), component_analysis(config), angle_scaler(config))
 
 
 def kmer_counts(bases: np.ndarray, k: int) -> np.ndarray:
@@ -154,7 +153,7 @@ def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]
         sequences, notes = read_genome(found.path)
         return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
     size = f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}"
-    return standin_sequences(), standin_source("genome", found, size, "standin_genome"), {}
+    return standin_sequences(), standin_source("genome", found, size), {}
 
 
 @lru_cache(maxsize=1)
