@@ -44,12 +44,22 @@ data: setup ## Find or download the official files and say what will be used
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 EXECUTED := $(NOTEBOOKS:notebooks/%=build/$(PROFILE)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
+DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
+SETTINGS := build/$(PROFILE)/.settings
 
 .PHONY: reproduce
 reproduce: $(EXECUTED) ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
 	@echo "reproduce: notebooks in build/$(PROFILE)/, figures in $(if $(filter paper,$(PROFILE)),figures/,build/figures/$(PROFILE)/)"
 
-build/$(PROFILE)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) | setup
+# What else decides a notebook's numbers; the file changes only when its content does, so that a change reruns them.
+.PHONY: force
+$(SETTINGS): force
+	@mkdir -p $(@D)
+	@printf '%s\n' 'seeds: $(SEEDS)' 'datasets: $(DATASETS)' "data folder: $${QFL_DATA_DIR-}" \
+	  "cache folder: $${QFL_CACHE_DIR-}" > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+build/$(PROFILE)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
 	@$(PY) tools/run_notebook.py $< $@ --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
 
 .PHONY: lab

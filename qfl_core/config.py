@@ -18,6 +18,7 @@ from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.registry import DATASETS, ENGINES, METHOD_NAMES, SPLITS
 
 Check = Callable[[str, Any], Any]
+MAX_SEED = 2**32 - 1
 
 
 def _fail(name: str, value: object, expected: str) -> ConfigError:
@@ -55,11 +56,17 @@ def _number(low: float, high: float = math.inf, *, above: bool = False, below: b
             except ValueError:
                 raise _fail(name, value, span) from None
             raise _fail(name, value, f"{span}, not text (YAML reads 1e-2 as text: write 0.01 or 1.0e-2)")
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise _fail(name, value, span)
-        if value < low or value > high or (above and value == low) or (below and value == high):
+        try:
+            number = float(value) + 0.0  # -0.0 becomes 0.0: equal configs must have equal digests
+        except OverflowError:
+            raise _fail(name, value, span) from None
+        if not math.isfinite(number) or number < low or number > high:
             raise _fail(name, value, span)
-        return float(value)
+        if (above and number == low) or (below and number == high):
+            raise _fail(name, value, span)
+        return number
 
     return check
 
@@ -69,11 +76,11 @@ def _optional(inner: Check) -> Check:
 
 
 def _interval(name: str, value: Any) -> tuple[float, float]:
-    expected = "two finite numbers (low, high) with low < high"
+    expected = "two finite numbers (low, high) with low < high and a finite distance"
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise _fail(name, value, expected)
     low, high = (_number(-math.inf)(name, v) for v in value)
-    if not low < high:
+    if not low < high or not math.isfinite(high - low):
         raise _fail(name, value, expected)
     return low, high
 
@@ -92,12 +99,15 @@ def _rates(name: str, value: Any) -> tuple[float, ...]:
 
 
 def _participation(name: str, value: Any) -> float | tuple[int, ...]:
-    if isinstance(value, (list, tuple)):
+    try:
+        if not isinstance(value, (list, tuple)):
+            return _number(0, 1, above=True)(name, value)
         clients = tuple(_integer(0)(name, v) for v in value)
-        if not clients or len(set(clients)) != len(clients):
-            raise _fail(name, value, "a share in (0, 1] or a list of different clients")
-        return tuple(sorted(clients))
-    return _number(0, 1, above=True)(name, value)
+    except ConfigError:
+        clients = ()
+    if not clients or len(set(clients)) != len(clients):
+        raise _fail(name, value, "a share in (0, 1] or a list of different clients")
+    return tuple(sorted(clients))
 
 
 def _setting(default: Any, check: Check, doc: str) -> Any:
@@ -193,7 +203,7 @@ class ExperimentConfig:
     # Execution
     engine: str = _setting("statevector", _one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
     shots: int | None = _setting(1024, _optional(_integer(1)), "measurements a circuit; null is exact")
-    seed: int = _setting(0, _integer(0, 2**32 - 1), "names every random stream of the run")
+    seed: int = _setting(0, _integer(0, MAX_SEED), "names every random stream of the run")
 
     def __new__(cls, **values: Any) -> ExperimentConfig:
         """Refuse unknown settings with the closest known name, before ``__init__`` sees them."""
@@ -204,8 +214,8 @@ class ExperimentConfig:
         self._set("dataset", self.dataset)
         spec = DATASETS[self.dataset]
         self._default("encoding", next(iter(spec.encodings)))
-        if self.encoding not in spec.encodings:
-            known = tuple(spec.encodings)
+        known = tuple(spec.encodings)
+        if self.encoding not in known:
             raise _fail(
                 "encoding",
                 self.encoding,
@@ -271,6 +281,7 @@ class ExperimentConfig:
         """Build a config from a mapping; an unknown key is an error that names the closest field."""
         if not isinstance(values, Mapping):
             raise ConfigError(f"a config is a mapping of fields to values, got {type(values).__name__}")
+        _known_only(values)
         return cls(**values)
 
     @classmethod
@@ -346,15 +357,28 @@ def load_profile(
     values = _safe_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
     if not isinstance(values, dict) or set(values) != PROFILE_KEYS:
         raise ConfigError(f"{name}.yaml must have exactly the keys {', '.join(sorted(PROFILE_KEYS))}")
-    sections = {section: dict(settings) for section, settings in values["experiment"].items()}
+    for key in ("seeds", "datasets"):
+        if not isinstance(values[key], list) or not values[key]:
+            raise ConfigError(f"{name}.yaml: {key} must be a list of at least one, got {values[key]!r}")
+    sections = _sections(name, values["experiment"])
     for section, settings in (experiment or {}).items():
         sections[section] = sections.get(section, {}) | dict(settings)
     for section in sections:
         if section not in (choices := ("common", *DATASETS)):
             hint = did_you_mean(section, choices)
             raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(choices)}")
-    seeds = tuple(_integer(0)("seeds", s) for s in values["seeds"])
+    seeds = tuple(_integer(0, MAX_SEED)("seeds", s) for s in values["seeds"])
     profile = Profile(name, seeds, tuple(values["datasets"]), sections)
     for dataset in profile.datasets:
         profile.config(dataset)
     return profile
+
+
+def _sections(name: str, experiment: Any) -> dict[str, dict[str, Any]]:
+    """Return a profile's settings by section; a section left empty has none."""
+    if not isinstance(experiment, dict):
+        raise ConfigError(f"{name}.yaml: experiment must map sections to settings, got {experiment!r}")
+    for section, settings in experiment.items():
+        if not isinstance(settings, dict | None):
+            raise ConfigError(f"{name}.yaml: section {section!r} must map settings to values, got {settings!r}")
+    return {section: dict(settings or {}) for section, settings in experiment.items()}

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from qfl_core.config import ExperimentConfig
@@ -131,6 +132,8 @@ def test_tail_clipping_frees_the_scale_from_outliers(place, sample):
         (lambda s: s.assign(device_os=7), "device_os must hold category names"),
         (lambda s: s.assign(income=np.nan), "income has no values"),
         (lambda s: s.assign(velocity_6h=np.inf), "velocity_6h has infinite values"),
+        (lambda s: s.assign(fraud_bool=s["fraud_bool"].map({0: "no", 1: "yes"})), "fraud_bool must be 0 or 1.*'no'"),
+        (lambda s: s.assign(zip_count_4w=10**30), "zip_count_4w must be numeric, got '?10{30}"),
         (lambda s: s.head(0), "has a header but no rows"),
         (lambda s: "", "is empty"),
         (lambda s: "hello world\nnothing here\n", "lacks 32 official"),
@@ -158,6 +161,29 @@ def test_a_truncated_parquet_is_a_clear_error(place, sample):
         load()
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("income", "0.5", "income must be numeric, got '0.5'"),
+        ("month", pd.Timestamp("2022-01-01"), "month must be numeric, got Timestamp"),
+        ("source", [1], "source must hold category names, got array"),
+    ],
+)
+def test_a_parquet_column_of_another_type_is_a_clear_error(place, sample, column, value, message):
+    place(sample.assign(**{column: [value] * len(sample)}), "Base.parquet")
+    with pytest.raises(DataError, match=message):
+        load()
+
+
+def test_origins_are_row_numbers_whatever_index_a_parquet_file_brings(place, sample, tmp_path):
+    place(sample, "Base.parquet")
+    plain = load()
+    sample.set_index(np.zeros(len(sample), int)).to_parquet(tmp_path / "Base.parquet")
+    indexed = load()
+    assert np.array_equal(plain.train.origin, indexed.train.origin)
+    assert len(set(indexed.train.origin)) == 300
+
+
 def test_more_rows_than_exist_is_a_clear_error(place, sample):
     place(sample)
     with pytest.raises(DataError, match="1200 rows were requested .1000 \\+ 100 \\+ 100. but only 800 exist"):
@@ -169,6 +195,17 @@ def test_too_few_frauds_for_three_parts_is_a_clear_error(place, sample):
     place(sample.drop(frauds[2:]))
     with pytest.raises(DataError, match="class 1 has 2 of"):
         load()
+
+
+def test_a_part_too_small_for_both_classes_is_a_clear_error(place, sample):
+    place(sample)
+    with pytest.raises(DataError, match="a part of 10 rows would have none of class 1, which has 9 of 800 rows"):
+        load(val_size=10)
+
+
+def test_fewer_training_rows_than_features_is_a_clear_error():
+    with pytest.raises(DataError, match="features=4 cannot be fitted on train_size=3 rows"):
+        load_splits(ExperimentConfig(dataset="genome", encoding="kmer", features=4, train_size=3))
 
 
 def test_more_features_than_columns_is_refused_by_the_config():

@@ -12,6 +12,7 @@ from qfl_core.bench.measure import Bench
 from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
 from qfl_core.bench.timing import seconds
 from qfl_core.engines import make_engine
+from qfl_core.figures.style import CLASS_COLOURS
 from qfl_core.qnn import QNN
 from qfl_core.streams import stream
 
@@ -112,3 +113,17 @@ def test_figure_has_the_circuit_and_four_curves():
     figure = draw(results(), QNN(2))
     assert len(figure.axes) == 5
     assert [a.get_xlabel().split()[0] for a in figure.axes[1:]] == ["samples", "thetas", "clients", "qubits"]
+
+
+def test_figure_has_the_house_style_and_names_strategies_beside_their_points():
+    figure = draw(results(), QNN(2))
+    figure.canvas.draw()
+    panel = figure.axes[4]
+    assert {line.get_color() for axes in figure.axes[1:] for line in axes.lines} == {CLASS_COLOURS[0]}
+    assert "engine: statevector" in figure.get_supxlabel()
+    assert panel.texts
+    for text in panel.texts:
+        x, y = panel.transData.transform(text.xy)
+        box = text.get_window_extent()
+        assert box.x0 > x
+        assert box.y1 < y

@@ -45,6 +45,24 @@ def test_number_types_do_not_change_identity():
     assert ExperimentConfig(angle_range=[0, 1]) == ExperimentConfig(angle_range=(0.0, 1.0))
 
 
+def test_the_sign_of_zero_does_not_change_identity():
+    assert ExperimentConfig(mu=-0.0).digest == ExperimentConfig(mu=0.0).digest
+    assert ExperimentConfig(angle_range=(-0.0, 1)).digest == ExperimentConfig(angle_range=(0, 1)).digest
+
+
+def test_lists_survive_json_and_yaml():
+    config = ExperimentConfig(participation=[3, 1], adam_rates=[0.1, 1], shots=None)
+    for copy in (ExperimentConfig.from_json(config.to_json()), ExperimentConfig.from_yaml(config.to_yaml())):
+        assert copy == config
+        assert (copy.participation, copy.adam_rates) == ((1, 3), (0.1, 1.0))
+
+
+@pytest.mark.parametrize("text", ["1: 2", "null: 2"])
+def test_a_key_that_is_no_name_is_unknown(text):
+    with pytest.raises(ConfigError, match="unknown setting"):
+        ExperimentConfig.from_yaml(text)
+
+
 def test_what_a_dataset_implies_equals_what_is_spelled_out():
     assert ExperimentConfig(dataset="genome") == ExperimentConfig(
         dataset="genome", encoding="word-id", features=4, angle_range=(0, 1), train_size=8000
@@ -85,6 +103,11 @@ def test_a_config_cannot_be_changed_but_pickles():
         ("angle_range", (0, math.inf), "angle_range"),
         ("features", 0, "1 to 16"),
         ("seed", -1, "0 to"),
+        ("mu", 10**400, "[0, inf)"),
+        ("angle_range", (-1e308, 1e308), "finite distance"),
+        ("encoding", ["pca"], "one of pca"),
+        ("participation", "all", "a share in (0, 1] or a list of different clients"),
+        ("participation", [-1], "a share in (0, 1] or a list of different clients"),
     ],
 )
 def test_a_bad_value_is_named_with_the_choices(field, value, hint):
@@ -165,6 +188,12 @@ def test_overrides_win_over_a_profile():
         (lambda p: p["experiment"].update(bfa={}), "unknown section 'bfa'"),
         (lambda p: p.pop("seeds"), "exactly the keys"),
         (lambda p: p.update(seeds=[-1]), "seeds=-1"),
+        (lambda p: p.update(seeds=[2**40]), "seeds=1099511627776"),
+        (lambda p: p.update(seeds=3), "seeds must be a list"),
+        (lambda p: p.update(seeds=[]), "seeds must be a list"),
+        (lambda p: p.update(datasets="baf"), "datasets must be a list"),
+        (lambda p: p.update(experiment=None), "experiment must map"),
+        (lambda p: p["experiment"].update(baf=[1]), "section 'baf' must map"),
         (lambda p: p["experiment"]["baf"].update(mu="1e-2"), "mu='1e-2'"),
     ],
 )
@@ -179,6 +208,11 @@ def test_a_bad_profile_is_refused_before_any_work(tmp_path, change, message):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(profile))
     with pytest.raises(ConfigError, match=message):
         load_profile("mine", tmp_path)
+
+
+def test_a_section_left_empty_has_no_settings(tmp_path):
+    (tmp_path / "mine.yaml").write_text("profile: mine\nseeds: [0]\ndatasets: [baf]\nexperiment:\n  common:\n  baf:\n")
+    assert load_profile("mine", tmp_path).config("baf") == ExperimentConfig()
 
 
 def test_an_unknown_profile_names_the_known_ones():

@@ -1,5 +1,7 @@
 """Measured and noisy engines against Qiskit's own: samplers, Aer, fake backends."""
 
+import pickle
+
 import numpy as np
 import pytest
 from qiskit import QuantumCircuit
@@ -329,6 +331,32 @@ def test_result_carries_circuit_layout_and_calibration(manila, fez):
     assert len(description["calibration_hash"]) == 64
     assert set(engine.layout) <= set(engine.active)
     assert engine.transpiled.count_ops()["measure"] == 2
+
+
+def test_the_hash_and_the_encodings_follow_a_given_noise_model(manila):
+    backend, _, noise_model = manila
+    qnn = QNN(2)
+    noisy = make_engine("density", qnn, backend=backend, noise_model=noise_model)
+    ideal = make_engine("density", qnn, backend=backend, noise_model=NoiseModel(), transpiled=noisy.transpiled)
+    assert noisy.calibration_hash != ideal.calibration_hash
+    with pytest.raises(ValueError, match="another model or engine"):
+        ideal.probabilities(noisy.encode(np.zeros((1, 2))), np.zeros(8))
+
+
+def test_noisy_engines_and_encodings_travel_together(manila):
+    backend, _, noise_model = manila
+    engine = make_engine("density", QNN(2), backend=backend, noise_model=noise_model, threads=1)
+    encoded = engine.encode(np.full((3, 2), 0.4))
+    there, sent = pickle.loads(pickle.dumps((engine, encoded)))
+    assert np.array_equal(there.probabilities(sent, np.ones(8)), engine.probabilities(encoded, np.ones(8)))
+
+
+def test_a_readout_error_of_several_qubits_is_refused(manila):
+    backend, *_ = manila
+    correlated = NoiseModel()
+    correlated.add_readout_error(ReadoutError(0.9 * np.eye(4) + 0.025), [0, 1])
+    with pytest.raises(ValueError, match=r"unsupported readout error of qubits \(0, 1\)"):
+        make_engine("density", QNN(2), backend=backend, noise_model=correlated)
 
 
 def test_bad_density_input_is_named(manila):

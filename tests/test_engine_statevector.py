@@ -1,5 +1,7 @@
 """The compiled engine is the same circuit to Qiskit: values to 1e-12, gradients, bits."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -340,6 +342,11 @@ def test_bad_shots_are_named(shots):
         make(shots=shots)
 
 
+def test_more_shots_than_numpy_can_draw_are_named():
+    with pytest.raises(ValueError, match="shots must be at most"):
+        make(shots=10**30)
+
+
 def test_shots_need_a_generator():
     engine = make(shots=8)
     with pytest.raises(ValueError, match="shots=8 draws at random: expected rng"):
@@ -385,6 +392,8 @@ def test_bad_ragged_calls_are_named():
         engine.probabilities_ragged(encoded, np.zeros((2, 8)))
     with pytest.raises(ValueError, match="one generator for each of the 2 clients"):
         engine.probabilities_ragged(encoded, np.zeros((2, 2, 8)), stream(0, "x"))
+    with pytest.raises(ValueError, match="encoded must be a list of encoded datasets, one a client, got Encoded"):
+        engine.probabilities_ragged(encoded[0], np.zeros((1, 2, 8)))
 
 
 def test_bad_indices_are_named():
@@ -442,3 +451,46 @@ def test_describe_says_what_ran():
         "threads": None,
     }
     assert make(shots=8).kind == "shots"
+
+
+@pytest.mark.parametrize("threads", [None, 1])
+def test_engines_and_encodings_travel_together(rng, threads):
+    engine = make_engine("statevector", QNN(2), threads=threads)
+    encoded, theta = engine.encode(rng.uniform(size=(3, 2))), rng.uniform(size=(2, 8))
+    there, sent = pickle.loads(pickle.dumps((engine, encoded)))
+    assert np.array_equal(there.probabilities(sent, theta), engine.probabilities(encoded, theta))
+
+
+def test_a_quotient_of_parameters_compiles_at_once(rng):
+    x = ParameterVector("x", 2)
+    circuit = QuantumCircuit(2)
+    circuit.h([0, 1])
+    circuit.ry(x[0] / (2 + x[1].sin()), 0)
+    circuit.ry(x[1].arctan(), 1)
+    circuit.cx(0, 1)
+    qnn = QNN(2, feature_map=circuit, ansatz_reps=1)
+    X, theta = rng.uniform(-3, 3, (4, 2)), rng.uniform(-3, 3, (2, 4))
+    engine = make_engine("statevector", qnn)
+    assert np.abs(engine.probabilities(engine.encode(X), theta) - qiskit_probabilities(qnn, X, theta)).max() < 1e-12
+
+
+@pytest.mark.parametrize("angle", [lambda x: x.log(), lambda x: 1j * x, lambda x: 1 / (x - x.abs())])
+def test_an_angle_that_is_no_finite_real_number_is_named(angle):
+    x = Parameter("x")
+    circuit = QuantumCircuit(1)
+    circuit.ry(angle(x), 0)
+    engine = make_engine("statevector", QNN(1, feature_map=circuit))
+    with pytest.raises(ValueError, match="the angle .* is not a finite real number"):
+        engine.encode([[-1.0], [1.0]])
+
+
+@pytest.mark.parametrize("given", [5, "ab", [1, 2], np.random.RandomState(0)])
+def test_what_is_no_generator_is_named(given):
+    engine = make_engine("statevector", QNN(2), 10)
+    with pytest.raises(ValueError, match="rng must be a Generator"):
+        engine.probabilities(engine.encode(np.zeros((3, 2))), np.zeros((2, 8)), given)
+
+
+def test_a_strategy_past_memory_is_refused_before_it_allocates():
+    with pytest.raises(ValueError, match="strategy='products' with 13 qubits needs at least"):
+        make_engine("statevector", QNN(13, feature_map="z", ansatz_reps=1), strategy="products")

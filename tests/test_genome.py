@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -172,6 +175,59 @@ def test_empty_truncated_and_damaged_zips_are_clear_errors(place, entries):
         load()
 
 
+def test_what_a_mac_adds_to_a_zip_is_no_sequence(place, entries):
+    file = place(entries)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("__MACOSX/demo_human_or_worm/train/human/._0.txt", "A" * 200)
+    sequences, dropped = genome.read_genome(file)
+    assert len(sequences) == 800
+    assert not any(dropped.values())
+
+
+def test_a_name_that_occurs_twice_is_a_clear_error(place, entries):
+    file = place(entries)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("another_folder/train/human/0.txt", "A" * 200)
+    with pytest.raises(DataError, match="holds train/human/0.txt more than once"):
+        load()
+
+
+def test_a_huge_entry_is_dropped_without_unpacking_it(place, entries, monkeypatch):
+    read = zipfile.ZipFile.read
+
+    def small_only(archive, info):
+        assert info.file_size < 10_000
+        return read(archive, info)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", small_only)
+    assert genome.read_genome(place(entries | {"train/human/0": "A" * 10**6}))[1]["another length"] == 1
+
+
+@pytest.mark.parametrize(
+    ("local", "central", "value", "message"),
+    [
+        (6, 8, 1, "cannot be read.*encrypted"),
+        (8, 10, 99, "cannot be read.*compression"),
+        (4, 6, 200, "zip file version"),
+    ],
+)
+def test_encrypted_or_unknown_compression_is_a_clear_error(place, entries, local, central, value, message):
+    file = place(entries)
+    content = bytearray(file.read_bytes())
+    for signature, offset in ((b"PK\3\4", local), (b"PK\1\2", central)):
+        start = content.find(signature)
+        while start >= 0:
+            content[start + offset] = value
+            start = content.find(signature, start + 4)
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load()
+
+
+def test_file_names_of_any_alphabet_are_sorted(place, entries):
+    assert len(genome.read_genome(place(entries | {"train/human/²³": entries["train/human/0"]}))[0]) == 801
+
+
 def test_more_sequences_than_exist_is_a_clear_error(place, entries):
     place(entries)
     with pytest.raises(DataError, match="requested .900 \\+ 60. but only 600 exist"):
@@ -188,6 +244,25 @@ def test_more_sequences_than_exist_is_a_clear_error(place, entries):
 def test_impossible_encodings_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         load_splits(ExperimentConfig(dataset="genome", **changes))
+
+
+def test_angles_have_the_same_bits_for_any_number_of_threads_and_any_hash_seed():
+    code = (
+        "import hashlib; from qfl_core import ExperimentConfig, load_splits; "
+        "c = ExperimentConfig(dataset='genome', encoding='kmer', source='stand-in'); "
+        "print(hashlib.sha256(load_splits(c).train.X.tobytes()).hexdigest())"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[-1]
+        for threads in ("1", "2")
+    ]
+    assert printed[0] == printed[1]
 
 
 @pytest.mark.real_data

@@ -55,6 +55,13 @@ def test_notebooks_define_nothing_and_are_stored_executed(path):
         assert not [o for o in cell["outputs"] if o.get("name") == "stderr"]
 
 
+def test_the_first_notebook_needs_no_particular_choice_of_datasets():
+    """`make reproduce DATASETS=baf` runs it too, and it compares both."""
+    cells = "\n".join("".join(c["source"]) for c in code_cells(ROOT / "notebooks" / "01_preprocessing.ipynb"))
+    used = [n for n in ast.walk(ast.parse(cells)) if isinstance(n, ast.Name) and n.id == "datasets"]
+    assert [type(n.ctx) for n in used] == [ast.Store]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_stored_outputs_come_from_the_stand_ins_and_carry_no_papermill_metadata(path):
     text = path.read_text()

@@ -27,6 +27,7 @@ CONFIGS = st.builds(
     rounds=st.integers(1, 6),
     chunk=st.integers(2, 60),
     client_test=st.sampled_from(["shared", "split"]),
+    client_val=st.sampled_from(["natural", "skewed"]),
     min_per_class=st.just(0),
     seed=st.integers(0, 1000),
 )
@@ -70,6 +71,24 @@ def test_label_skew_prefers_label_0_for_even_and_1_for_odd_clients():
     share = table.groupby("client")["share_of_label_1"].mean()
     assert np.allclose(share[0::2], 0.2, atol=0.02)
     assert np.allclose(share[1::2], 0.8, atol=0.02)
+
+
+@pytest.mark.parametrize(("client_val", "expected"), [("natural", (0.1, 0.1)), ("skewed", (0.2, 0.8))])
+def test_client_validation_has_the_mix_of_the_data_or_of_the_client(client_val, expected):
+    splits = planted(train=3000, share=0.1)
+    config = ExperimentConfig(clients=10, rounds=40, chunk=50, client_val=client_val)
+    partition = make_partition(splits, config)
+    for parity in (0, 1):
+        rows = np.concatenate([chunks[i] for chunks in partition.val for i in range(parity, 10, 2)])
+        assert splits.train.y[rows].mean() == pytest.approx(expected[parity], abs=0.03)
+
+
+def test_the_validation_mix_changes_no_training_row():
+    splits = planted(train=3000, share=0.1)
+    natural, skewed = (make_partition(splits, ExperimentConfig(client_val=mix)) for mix in ("natural", "skewed"))
+    for one, other in zip(natural.train, skewed.train, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert [len(rows) for chunk in natural.val for rows in chunk] == [len(rows) for c in skewed.val for rows in c]
 
 
 def test_chunk_sizes_vary_by_half_around_the_mean():

@@ -4,13 +4,15 @@ import functools
 import http.server
 import json
 import os
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import baf, genome, load_splits, sources
+from qfl_core.data import baf, genome, load_splits, sources, standin
 from qfl_core.data.__main__ import main
 from qfl_core.data.standin_baf import generate_baf
 from qfl_core.errors import DataError
@@ -95,6 +97,18 @@ def test_without_files_the_stand_in_is_used_and_says_why(cache):
     assert not any(cache.iterdir())
 
 
+def test_the_stand_in_s_digest_covers_every_module_that_makes_it():
+    """Modules that the generators import from this folder are part of what decides the rows."""
+    folder = Path(standin.__file__).parent
+    covered, pending = set(), ["standin_baf", "standin_genome"]
+    while pending:
+        name = pending.pop()
+        covered.add(f"{name}.py")
+        imported = re.findall(r"from qfl_core\.data\.(\w+) import", (folder / f"{name}.py").read_text())
+        pending += [other for other in imported if f"{other}.py" not in covered]
+    assert covered == set(standin.GENERATOR_CODE)
+
+
 def test_official_refuses_the_stand_in(cache):
     with pytest.raises(DataError, match="source='official' refuses the stand-in for baf.*QFL_DATA_DIR"):
         load_splits(config(source="official"))
@@ -136,6 +150,30 @@ def test_the_cache_remembers_the_sha256_and_notices_a_change(cache, sample):
     assert memory["sha256"] == sources.file_sha256(file)
     file.write_text(file.read_text().replace("INTERNET", "TELEAPP", 1))
     with pytest.raises(DataError, match=r"Base.csv in the cache has changed.*SHA-256"):
+        load_splits(config())
+
+
+@pytest.mark.parametrize("memory", ["", "{", "[]", "{}"])
+def test_a_damaged_memory_means_a_full_check(cache, sample, memory):
+    sample.to_csv(cache / "Base.csv", index=False)
+    (cache / "Base.csv.json").write_text(memory)
+    assert load_splits(config()).source == "local"
+    assert json.loads((cache / "Base.csv.json").read_text())["sha256"] == sources.file_sha256(cache / "Base.csv")
+
+
+@pytest.mark.parametrize("thing", ["folder", "dangling link"])
+def test_what_is_no_file_is_an_error_not_a_reason_for_the_stand_in(user_folder, thing):
+    path = user_folder / "Base.csv"
+    path.mkdir() if thing == "folder" else path.symlink_to(user_folder / "nothing")
+    with pytest.raises(DataError, match="Base.csv in .* is not a file"):
+        load_splits(config())
+
+
+def test_an_unreadable_file_is_a_clear_error(user_folder, sample, monkeypatch):
+    sample.to_csv(user_folder / "Base.csv", index=False)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: False if mode == os.R_OK else access(path, mode))
+    with pytest.raises(DataError, match="Base.csv in .* cannot be read: change its permissions"):
         load_splits(config())
 
 

@@ -28,8 +28,11 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
     """
     import matplotlib.pyplot as plt
 
+    from qfl_core.figures.style import CLASS_COLOURS, apply_style, footer
+
+    apply_style()
     qnn = QNN(4) if qnn is None else qnn
-    figure = plt.figure(figsize=(12, 10), layout="constrained")
+    figure = plt.figure(figsize=(12, 10))
     top, bottom = figure.subfigures(2, 1, height_ratios=(1.9, 1))
     ax = top.subplots()
     ax.axis("off")
@@ -39,7 +42,7 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
         qnn.draw("mpl", ax=ax, fold=FOLD)
     for ax, (name, points) in zip(bottom.subplots(1, 4), results["scaling"].items(), strict=True):
         values = [p["value"] for p in points]
-        ax.plot(values, [p["seconds"] for p in points], "o-", color="tab:blue")
+        ax.plot(values, [p["seconds"] for p in points], "o-", color=CLASS_COLOURS[0])
         ax.set_yscale("log")
         if name == "qubits":
             ax.set_xticks(values)
@@ -48,14 +51,18 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
         for before, point in zip([{}, *points], points, strict=False):
             strategy = point.get("strategy")
             if strategy and strategy != before.get("strategy"):
+                # Curves rise: below and to the right of a point there is room.
                 ax.annotate(
                     strategy,
                     (point["value"], point["seconds"]),
                     textcoords="offset points",
-                    xytext=(4, -10) if point is not points[0] else (0, 8),
-                    fontsize=8,
+                    xytext=(6, -3),
+                    va="top",
+                    fontsize=9,
                 )
+        ax.margins(x=0.12, y=0.12)
         ax.set_xlabel(LABELS[name])
-        ax.grid(alpha=0.3)
     figure.axes[1].set_ylabel("seconds a call, one thread")
+    machine = results["machine"]
+    footer(figure, "engine: statevector, exact", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
     return figure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
@@ -19,6 +20,9 @@ def load_splits(config: ExperimentConfig, order: np.random.Generator | None = No
     ``config.source`` allows it. The choice is printed once and is part of the result (``.source``,
     ``.provenance``). ``order`` shuffles the order in which the encoder meets the rows; the parts stay the same.
     """
-    splits = resolve(DATASETS[config.dataset].loader)(config, order)
+    load = resolve(DATASETS[config.dataset].loader)  # imports SciPy's BLAS, which the limit must find loaded
+    # BLAS adds in an order that follows its number of threads: with one, a seed gives the same bits everywhere.
+    with threadpool_limits(1):
+        splits = load(config, order)
     announce(splits.provenance)
     return splits

@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from sklearn.compose import make_column_transformer
-from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
-from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin import choose_source, standin_source
@@ -58,7 +57,7 @@ def baf_pipeline(config: ExperimentConfig) -> Pipeline:
     columns = make_column_transformer((ordinal, list(TEXT_COLUMNS)), ("passthrough", numeric))
     if config.features > len(FEATURES):
         raise DataError(f"features={config.features}, but BAF has only {len(FEATURES)} columns to reduce")
-    return make_pipeline(columns, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+    return make_pipeline(columns, StandardScaler(), component_analysis(config), angle_scaler(config))
 
 
 def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
@@ -68,7 +67,7 @@ def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
         frame, dropped = read_baf(found.path)
         provenance = DataSource("baf", found.kind, found.path.name, found.sha256, found.reason)
         return frame, provenance, {"rows with NaN": dropped}
-    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}", "standin_baf")
+    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}")
     return standin_rows(), provenance, {"rows with NaN": 0}
 
 
@@ -103,16 +102,17 @@ def _read(path: str, mtime: int, size: int) -> tuple[pd.DataFrame, int]:
     return frame, dropped
 
 
-def _parse(file: Path, columns: list[str] | None = None) -> pd.DataFrame:
+def _parse(file: Path) -> pd.DataFrame:
     if file.stat().st_size == 0:
         raise DataError(f"{file.name} is empty")
     is_csv = not _is_parquet(file)
     if is_csv:
         _check_last_line(file)
     try:
-        return pd.read_csv(file, usecols=columns) if is_csv else pd.read_parquet(file, columns=columns)
+        frame = pd.read_csv(file) if is_csv else pd.read_parquet(file)
     except (ValueError, OSError) as error:  # pandas' and pyarrow's parser errors are both of these
         raise DataError(f"{file.name} cannot be read, it may be truncated or of another format: {error}") from None
+    return frame.reset_index(drop=True)  # a parquet file may bring an index of its own
 
 
 def _is_parquet(file: Path) -> bool:
@@ -151,10 +151,13 @@ def _check_values(name: str, frame: pd.DataFrame) -> None:
             raise DataError(f"{name}: column {column} has no values")
         numeric = pd.api.types.is_numeric_dtype(values)
         if column not in TEXT_COLUMNS and not numeric:
-            odd = values[pd.to_numeric(values, errors="coerce").isna() & values.notna()].iloc[0]
+            unreadable = values[pd.to_numeric(values, errors="coerce").isna() & values.notna()]
+            odd = (unreadable if len(unreadable) else values.dropna()).iloc[0]
             raise DataError(f"{name}: column {column} must be numeric, got {odd!r}")
         if column in TEXT_COLUMNS and numeric:
             raise DataError(f"{name}: column {column} must hold category names, got numbers")
+        if column in TEXT_COLUMNS and not values.dropna().map(type).isin([str, bytes]).all():
+            raise DataError(f"{name}: column {column} must hold category names, got {values.dropna().iloc[0]!r}")
         if numeric and np.isinf(values.to_numpy(float)).any():
             raise DataError(f"{name}: column {column} has infinite values")
     if labels.nunique() < 2:
@@ -167,7 +170,7 @@ def check_official(path: Path) -> tuple[bool, str]:
         return True, f"git blob {OFFICIAL_BLOB[:12]}"
     frame = _parse(path)
     _check_columns(path.name, frame)
-    rows, frauds = len(frame), int(frame[TARGET].sum())
+    rows, frauds = len(frame), int(frame[TARGET].isin([1]).sum())
     published = not _is_parquet(path) and (rows, frauds) == (ROWS, FRAUDS)
     return published, f"{rows:,} rows, {frauds:,} frauds"
 

@@ -21,12 +21,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.data.preprocess import angle_scaler, stratified_parts
+from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin import choose_source, standin_source
@@ -42,6 +41,9 @@ STANDIN_COUNTS, STANDIN_SEED = {"train": 7_500, "test": 2_500}, 2023
 
 _ENTRY = re.compile(r"(?:.*/)?(train|test)/(human|worm)/([^/]+)\.txt")
 _BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
+_MAC_METADATA = "__MACOSX/"
+#: Bytes past which an entry is not even unpacked: it cannot be a sequence with some white space around it.
+MAX_ENTRY = 10 * LENGTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
     if config.features > 4**config.kmer:
         raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
     counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
-    return make_pipeline(counts, StandardScaler(), PCA(config.features, svd_solver="full"), angle_scaler(config))
+    return make_pipeline(counts, StandardScaler(), component_analysis(config), angle_scaler(config))
 
 
 def kmer_counts(bases: np.ndarray, k: int) -> np.ndarray:
@@ -151,7 +153,7 @@ def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]
         sequences, notes = read_genome(found.path)
         return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
     size = f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}"
-    return standin_sequences(), standin_source("genome", found, size, "standin_genome"), {}
+    return standin_sequences(), standin_source("genome", found, size), {}
 
 
 @lru_cache(maxsize=1)
@@ -175,10 +177,15 @@ def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
     kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
+            if info.file_size > MAX_ENTRY:
+                dropped["another length"] += 1
+                continue
             try:
                 bases = archive.read(info).strip().upper()
             except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
                 raise DataError(f"{file.name}: entry {info.filename} is damaged: {error}") from None
+            except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown way of compressing
+                raise DataError(f"{file.name}: entry {info.filename} cannot be read: {error}") from None
             if len(bases) != LENGTH:
                 dropped["another length"] += 1
             elif not _BASES.fullmatch(bases):
@@ -196,13 +203,17 @@ def _open(file: Path) -> zipfile.ZipFile:
         raise DataError(f"{file.name} is empty")
     try:
         return zipfile.ZipFile(file)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{file.name} is not a whole zip file, it may be truncated: {error}") from None
 
 
 def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, tuple[str, str, str]]]:
-    matches = [(info, _ENTRY.fullmatch(info.filename)) for info in archive.infolist()]
+    listed = [info for info in archive.infolist() if not info.filename.startswith(_MAC_METADATA)]
+    matches = [(info, _ENTRY.fullmatch(info.filename)) for info in listed]
     entries = [(info, match.groups()) for info, match in matches if match]
+    twice = [name for name, count in Counter(entry for _, entry in entries).items() if count > 1]
+    if twice:
+        raise DataError(f"{file.name} holds {'/'.join(twice[0])}.txt more than once: a name must mean one sequence")
     present = {f"{folder}/{label}" for _, (folder, label, _) in entries}
     if missing := [name for name in OFFICIAL_COUNTS if name not in present]:
         raise DataError(
@@ -214,7 +225,7 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo
 def _file_order(entry: tuple[zipfile.ZipInfo, tuple[str, str, str]]) -> tuple:
     """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
     folder, label, name = entry[1]
-    number = (0, int(name), "") if name.isdigit() else (1, 0, name)
+    number = (0, int(name), "") if name.isdecimal() else (1, 0, name)
     return label, number, folder
 
 

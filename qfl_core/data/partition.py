@@ -110,7 +110,9 @@ def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple
     """Give even clients mostly label 0 and odd clients mostly label 1, in chunks drawn cyclically from common pools.
 
     A chunk has ``chunk * (1 + u)`` rows, u uniform in +-``size_variation``, a new one every round; the validation
-    part has ``client_val_share / (1 - client_val_share)`` times as many, with the same label mix.
+    part has ``client_val_share / (1 - client_val_share)`` times as many. Its labels follow the mix of the data
+    (``client_val="natural"``: the next rows of all reserves, shuffled together once) or the client's own
+    (``"skewed"``).
     """
     train_cursor, val_cursor = _Cyclic(pools), _Cyclic(reserves)
     natural = _Cyclic({0: stream(config.seed, "reserve-order").permutation(np.concatenate(list(reserves.values())))})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.decomposition import PCA
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -64,4 +65,17 @@ def stratified_parts(y: np.ndarray, sizes: tuple[int, ...], seed: int, purpose: 
         except ValueError as error:
             raise DataError(f"cannot draw a stratified part of {size} rows from {len(rest)}: {error}") from None
         parts.append(part)
+    for part in parts:
+        if len(absent := np.flatnonzero(np.bincount(y[part], minlength=2) == 0)):
+            raise DataError(
+                f"a part of {len(part)} rows would have none of class {absent[0]}, which has {counts[absent[0]]} of "
+                f"{len(y)} rows: ask for more"
+            )
     return parts[::-1]
+
+
+def component_analysis(config: ExperimentConfig) -> PCA:
+    """Return the PCA that keeps ``config.features`` components; a component needs a training row."""
+    if config.features > config.train_size:
+        raise DataError(f"features={config.features} cannot be fitted on train_size={config.train_size} rows")
+    return PCA(config.features, svd_solver="full")

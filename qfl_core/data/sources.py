@@ -65,7 +65,13 @@ def find_file(official: OfficialFile) -> FoundFile | str:
 
 
 def _first_existing(folder: Path, names: tuple[str, ...]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+    """Return the first name that is there; something else than a readable file under it is an error."""
+    path = next((folder / name for name in names if os.path.lexists(folder / name)), None)
+    if path is not None and not path.is_file():
+        raise DataError(f"{path.name} in {folder} is not a file (a folder, or a link to nothing): replace or remove it")
+    if path is not None and not os.access(path, os.R_OK):
+        raise DataError(f"{path.name} in {folder} cannot be read: change its permissions or remove it")
+    return path
 
 
 @lru_cache(maxsize=16)
@@ -80,8 +86,7 @@ def _checked(path: str, mtime: int, size: int, official: OfficialFile, where: st
 def _remembered(path: Path, official: OfficialFile) -> FoundFile:
     """Return a cached file: fully checked the first time, by its remembered SHA-256 afterwards."""
     memory = path.with_name(path.name + ".json")
-    if memory.is_file():
-        known = json.loads(memory.read_text(encoding="utf-8"))
+    if known := _memory(memory):
         actual = file_sha256(path)
         if actual != known["sha256"]:
             raise DataError(
@@ -92,6 +97,16 @@ def _remembered(path: Path, official: OfficialFile) -> FoundFile:
     found = _checked(str(path), path.stat().st_mtime_ns, path.stat().st_size, official, "cache")
     _remember(found)
     return found
+
+
+def _memory(file: Path) -> dict[str, str] | None:
+    """Return what was remembered about a cached file; a damaged memory counts as none."""
+    try:
+        known = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    complete = isinstance(known, dict) and {"sha256", "kind", "evidence"} <= known.keys()
+    return known if complete else None
 
 
 def _remember(found: FoundFile) -> None:

@@ -12,6 +12,9 @@ from qfl_core.data.sources import FoundFile
 from qfl_core.data.splits import DataSource
 from qfl_core.errors import DataError
 
+#: The modules whose code decides what a stand-in holds.
+GENERATOR_CODE = ("baf_facts.py", "standin_baf.py", "standin_curves.py", "standin_discrete.py", "standin_genome.py")
+
 
 def choose_source(source: str, dataset: str, find: Callable[[], FoundFile | str]) -> FoundFile | str:
     """Return a real file, or the reason why the stand-in takes its place.
@@ -29,19 +32,19 @@ def choose_source(source: str, dataset: str, find: Callable[[], FoundFile | str]
     return found
 
 
-def standin_source(dataset: str, reason: str, name: str, module: str) -> DataSource:
-    """Describe a stand-in; its digest covers the generator's code, its facts and its size."""
-    return DataSource(dataset, "stand-in", f"generated, {name}", _generator_digest(module, name), reason)
+def standin_source(dataset: str, reason: str, name: str) -> DataSource:
+    """Describe a stand-in; its digest covers the code of the stand-ins, their facts and this one's size."""
+    return DataSource(dataset, "stand-in", f"generated, {name}", _generator_digest(name), reason)
 
 
 @lru_cache(maxsize=8)
-def _generator_digest(module: str, name: str) -> str:
+def _generator_digest(name: str) -> str:
     package = resources.files("qfl_core.data")
     digest = hashlib.sha256(name.encode())
-    digest.update((package / f"{module}.py").read_bytes())
-    for table in sorted((package / "facts").iterdir(), key=lambda entry: entry.name):
-        if table.name.endswith(".csv"):
-            digest.update(table.read_bytes())
+    code = [entry for entry in package.iterdir() if entry.name in GENERATOR_CODE]
+    tables = [entry for entry in (package / "facts").iterdir() if entry.name.endswith(".csv")]
+    for entry in sorted([*code, *tables], key=lambda entry: entry.name):
+        digest.update(entry.read_bytes())
     return digest.hexdigest()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from qfl_core.qnn import QNN
 
+MAX_SHOTS = 2**63 - 1  # what numpy's binomial takes
 KINDS = ("exact", "shots", "noisy", "fake", "hardware")
 Generators = np.random.Generator | Sequence[np.random.Generator] | None
 
@@ -60,6 +61,8 @@ class Engine(ABC):
     def check_ragged(self, encoded, weights, rngs):
         """Return the weights ``(clients, S, P)`` and one generator or None a client, checked."""
         weights = check_weights(weights, self.qnn.num_weights, ndim=(3,))
+        if not isinstance(encoded, Sequence):
+            raise ValueError(f"encoded must be a list of encoded datasets, one a client, got {type(encoded).__name__}")
         if len(encoded) != len(weights):
             raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)} as encoded")
         if rngs is None:
@@ -79,6 +82,8 @@ def check_shots(shots: int | None) -> int | None:
         return None
     if isinstance(shots, bool) or not isinstance(shots, int | np.integer) or shots < 1:
         raise ValueError(f"shots must be an integer >= 1 or None (exact), got {shots!r}")
+    if shots > MAX_SHOTS:
+        raise ValueError(f"shots must be at most {MAX_SHOTS}, got {shots!r}")
     return int(shots)
 
 
@@ -124,6 +129,8 @@ def sample(p: np.ndarray, shots: int, rng: Generators) -> np.ndarray:
     p = np.minimum(np.maximum(p, 0.0), 1.0)  # np.clip costs more than a small client's draws
     if isinstance(rng, np.random.Generator):
         return rng.binomial(shots, p) / shots
-    if p.ndim != 2 or len(rng) != len(p):
-        raise ValueError(f"rng must be a Generator, or one for each row of {p.shape}, got {len(rng)}")
+    many = isinstance(rng, Sequence) and all(isinstance(g, np.random.Generator) for g in rng)
+    if not many or p.ndim != 2 or len(rng) != len(p):
+        got = len(rng) if many else type(rng).__name__
+        raise ValueError(f"rng must be a Generator, or one for each row of {p.shape}, got {got}")
     return np.array([g.binomial(shots, row) / shots for g, row in zip(rng, p, strict=True)])

@@ -12,10 +12,10 @@ product of fixed order takes over where it does not hold.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -182,13 +182,22 @@ def _bits_agree(width: int, rows: int, columns: int, parts: Sequence[tuple[int, 
     return True
 
 
-def thread_limit(threads: int | None):
+def thread_limit(threads: int | None) -> Callable[[], AbstractContextManager]:
     """Return a maker of contexts in which BLAS uses at most ``threads`` threads; None changes nothing."""
     if threads is None:
         return nullcontext
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ValueError(f"threads must be an integer >= 1 or None, got {threads!r}")
+    return partial(_limited, threads)
+
+
+def _limited(threads: int) -> AbstractContextManager:
+    return _blas().limit(limits=threads, user_api="blas")
+
+
+@lru_cache(maxsize=1)
+def _blas():
+    """Return this process's BLAS controller: looking for libraries is slow, and engines travel between processes."""
     from threadpoolctl import ThreadpoolController
 
-    controller = ThreadpoolController()
-    return lambda: controller.limit(limits=threads, user_api="blas")
+    return ThreadpoolController()

@@ -44,7 +44,7 @@ class DensityEngine(CachedEngine):
     transpiled : the circuit that the numbers belong to.
     layout : the physical qubit of each logical one, at the measurement.
     active : the physical qubits kept.
-    calibration_hash : SHA-256 of the backend's errors, durations and coherence times.
+    calibration_hash : SHA-256 of the backend's errors, durations and coherence times, or of ``noise_model``.
     """
 
     name = "density"
@@ -68,7 +68,8 @@ class DensityEngine(CachedEngine):
             from qiskit_ibm_runtime.fake_provider import FakeFez
 
             backend = FakeFez()
-        if noise_model is None:
+        calibrated = noise_model is None
+        if calibrated:
             from qiskit_aer.noise import NoiseModel
 
             noise_model = NoiseModel.from_backend(backend)
@@ -76,7 +77,10 @@ class DensityEngine(CachedEngine):
             transpiled = transpile(qnn.measured(), backend, optimization_level=optimization_level, seed_transpiler=seed)
         self.backend_name = str(getattr(backend, "name", type(backend).__name__))
         self.transpiled = transpiled
-        self.calibration_hash = calibration_hash(backend, noise_model)
+        self.calibration_hash = calibration_hash(backend if calibrated else None, noise_model)
+        self._circuit_key = tuple(
+            (i.operation.name, _indices(transpiled, i), tuple(map(str, i.operation.params))) for i in transpiled.data
+        )
         self.layout = _measured_qubits(transpiled, qnn.num_qubits)
         used = {q for i in transpiled.data if i.operation.name != "barrier" for q in _indices(transpiled, i)}
         self.active = tuple(sorted(used))
@@ -137,7 +141,7 @@ class DensityEngine(CachedEngine):
         return Encoded(rows, len(X), self._owner())
 
     def _owner(self) -> tuple:
-        return self.name, self.qnn, id(self.transpiled), self.calibration_hash
+        return self.name, self.qnn, self._circuit_key, self.calibration_hash
 
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         if self.strategy == "products":
@@ -181,6 +185,8 @@ class _Errors:
                 key = None if qubits is None else tuple(qubits)
                 for operation in error["operations"]:
                     if error["type"] == "roerror":
+                        if len(error["probabilities"]) != 2:
+                            raise ValueError(f"unsupported readout error of qubits {key}: expected one a qubit")
                         self._readout[key] = error
                     else:
                         self._errors[operation, key] = error
@@ -225,7 +231,7 @@ def _compile(gates: list, errors: _Errors, position: dict[int, int], parameters)
 
 
 def calibration_hash(backend, noise_model) -> str:
-    """Return the SHA-256 of a backend's calibration, or of the noise model where it has no target."""
+    """Return the SHA-256 of a backend's calibration, or of the noise model where there is no backend or target."""
     target = getattr(backend, "target", None)
     if target is None:
         facts = [{k: v for k, v in e.items() if k != "id"} for e in noise_model.to_dict()["errors"]]

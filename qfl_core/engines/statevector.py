@@ -72,6 +72,14 @@ class StatevectorEngine(CachedEngine):
         if need > memory:
             raise ValueError(f"{n} qubits need at least {need:,} bytes, more than memory={memory:,}")
         self.strategy = strategy if strategy != "auto" else _choose(n)
+        if self.strategy != "gates":
+            # A(theta) in work and its start; with products, also G and the indices of its upper triangle.
+            need = 4**n * (32 if self.strategy == "unitary" else 64)
+            if need > memory:
+                raise ValueError(
+                    f"strategy={self.strategy!r} with {n} qubits needs at least {need:,} bytes, more than "
+                    f"memory={memory:,}; expected 'gates' or more memory"
+                )
         self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters, True))
         self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
         self._odd = np.flatnonzero(odd_parity(n))
