@@ -6,108 +6,29 @@ import dataclasses
 import hashlib
 import json
 import math
-import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from qfl_core.checks import (
+    Check,
+    integer,
+    interval,
+    invalid,
+    number,
+    one_of,
+    optional,
+    participation,
+    positive_interval,
+    rates,
+)
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.registry import DATASETS, ENGINES, METHOD_NAMES, SPLITS
 
-Check = Callable[[str, Any], Any]
 MAX_SEED = 2**32 - 1
-
-
-def _fail(name: str, value: object, expected: str) -> ConfigError:
-    return ConfigError(f"{name}={value!r} is not valid: expected {expected}")
-
-
-def _one_of(options: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> Check:
-    def check(name: str, value: Any) -> str:
-        allowed = options() if callable(options) else options
-        if not isinstance(value, str) or value not in allowed:
-            raise _fail(name, value, f"one of {', '.join(allowed)}{did_you_mean(value, allowed)}")
-        return value
-
-    return check
-
-
-def _integer(low: int, high: int | None = None) -> Check:
-    def check(name: str, value: Any) -> int:
-        span = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise _fail(name, value, span)
-        if value < low or (high is not None and value > high):
-            raise _fail(name, value, span)
-        return int(value)
-
-    return check
-
-
-def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Check:
-    def check(name: str, value: Any) -> float:
-        span = f"a number in {'(' if above else '['}{low:g}, {high:g}{')' if below or high == math.inf else ']'}"
-        if isinstance(value, str):
-            try:
-                float(value)
-            except ValueError:
-                raise _fail(name, value, span) from None
-            raise _fail(name, value, f"{span}, not text (YAML reads 1e-2 as text: write 0.01 or 1.0e-2)")
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise _fail(name, value, span)
-        try:
-            number = float(value) + 0.0  # -0.0 becomes 0.0: equal configs must have equal digests
-        except OverflowError:
-            raise _fail(name, value, span) from None
-        if not math.isfinite(number) or number < low or number > high:
-            raise _fail(name, value, span)
-        if (above and number == low) or (below and number == high):
-            raise _fail(name, value, span)
-        return number
-
-    return check
-
-
-def _optional(inner: Check) -> Check:
-    return lambda name, value: None if value is None else inner(name, value)
-
-
-def _interval(name: str, value: Any) -> tuple[float, float]:
-    expected = "two finite numbers (low, high) with low < high and a finite distance"
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise _fail(name, value, expected)
-    low, high = (_number(-math.inf)(name, v) for v in value)
-    if not low < high or not math.isfinite(high - low):
-        raise _fail(name, value, expected)
-    return low, high
-
-
-def _positive_interval(name: str, value: Any) -> tuple[float, float]:
-    low, high = _interval(name, value)
-    if low <= 0:
-        raise _fail(name, value, "two positive numbers (low, high) with low < high")
-    return low, high
-
-
-def _rates(name: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, (list, tuple)) or not value:
-        raise _fail(name, value, "a list of positive numbers")
-    return tuple(_number(0, above=True)(name, v) for v in value)
-
-
-def _participation(name: str, value: Any) -> float | tuple[int, ...]:
-    try:
-        if not isinstance(value, (list, tuple)):
-            return _number(0, 1, above=True)(name, value)
-        clients = tuple(_integer(0)(name, v) for v in value)
-    except ConfigError:
-        clients = ()
-    if not clients or len(set(clients)) != len(clients):
-        raise _fail(name, value, "a share in (0, 1] or a list of different clients")
-    return tuple(sorted(clients))
 
 
 def _setting(default: Any, check: Check, doc: str) -> Any:
@@ -123,87 +44,87 @@ class ExperimentConfig:
     """
 
     # Data
-    dataset: str = _setting("baf", _one_of(lambda: tuple(DATASETS)), "which data the clients hold")
+    dataset: str = _setting("baf", one_of(lambda: tuple(DATASETS)), "which data the clients hold")
     encoding: str = _setting(
-        None, _one_of(lambda: tuple(e for d in DATASETS.values() for e in d.encodings)), "how rows become features"
+        None, one_of(lambda: tuple(e for d in DATASETS.values() for e in d.encodings)), "how rows become features"
     )
     source: str = _setting(
         "auto",
-        _one_of(("auto", "official", "stand-in")),
+        one_of(("auto", "official", "stand-in")),
         "auto takes the official files where they can be had and the stand-in elsewhere; official never falls "
         "back; stand-in never looks for files",
     )
-    features: int = _setting(None, _integer(1, 16), "QNN inputs, one qubit each")
-    kmer: int = _setting(4, _integer(1, 6), "word length of the kmer encoding")
-    angle_range: tuple[float, float] = _setting(None, _interval, "interval (low, high) that features are scaled to")
+    features: int = _setting(None, integer(1, 16), "QNN inputs, one qubit each")
+    kmer: int = _setting(4, integer(1, 6), "word length of the kmer encoding")
+    angle_range: tuple[float, float] = _setting(None, interval, "interval (low, high) that features are scaled to")
     tail_share: float = _setting(
         None,
-        _number(0, 0.5, below=True),
+        number(0, 0.5, below=True),
         "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
     )
-    train_size: int = _setting(None, _integer(1), "rows of the training part")
-    val_size: int = _setting(None, _integer(1), "rows of the validation part")
-    test_size: int = _setting(None, _integer(1), "rows of the test part")
+    train_size: int = _setting(None, integer(1), "rows of the training part")
+    val_size: int = _setting(None, integer(1), "rows of the validation part")
+    test_size: int = _setting(None, integer(1), "rows of the test part")
 
     # Federation
-    split: str = _setting("label-skew", _one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
-    clients: int = _setting(10, _integer(1), "number of clients N")
-    rounds: int = _setting(10, _integer(1), "communication rounds T")
+    split: str = _setting("label-skew", one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
+    clients: int = _setting(10, integer(1), "number of clients N")
+    rounds: int = _setting(10, integer(1), "communication rounds T")
     participation: float | tuple[int, ...] = _setting(
-        1.0, _participation, "S(t): the share of clients drawn each round, or the list of clients that take part"
+        1.0, participation, "S(t): the share of clients drawn each round, or the list of clients that take part"
     )
-    chunk: int = _setting(50, _integer(2), "mean number of training samples a client draws in a round")
-    skew_ratio: float = _setting(0.8, _number(0.5, 1), "label-skew: share of a client's preferred label")
+    chunk: int = _setting(50, integer(2), "mean number of training samples a client draws in a round")
+    skew_ratio: float = _setting(0.8, number(0.5, 1), "label-skew: share of a client's preferred label")
     size_variation: float = _setting(
-        0.5, _number(0, 1, below=True), "label-skew: chunk sizes vary uniformly by this share, both ways"
+        0.5, number(0, 1, below=True), "label-skew: chunk sizes vary uniformly by this share, both ways"
     )
-    dirichlet_alpha: float = _setting(0.5, _number(0, above=True), "dirichlet: concentration; small is extreme")
-    min_per_class: int = _setting(1, _integer(0), "dirichlet: fewest training rows of a class a client may own")
+    dirichlet_alpha: float = _setting(0.5, number(0, above=True), "dirichlet: concentration; small is extreme")
+    min_per_class: int = _setting(1, integer(0), "dirichlet: fewest training rows of a class a client may own")
     client_val_share: float = _setting(
-        0.2, _number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
+        0.2, number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
     )
     client_val: str = _setting(
         "natural",
-        _one_of(("natural", "skewed")),
+        one_of(("natural", "skewed")),
         "label-skew: client validation parts have the label mix of the data, or that of the client",
     )
     client_test: str = _setting(
-        "shared", _one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
+        "shared", one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
     )
 
     # Model
-    feature_map: str = _setting("zz", _one_of(("zz", "z")), "feature map: zz entangles, z does not")
-    feature_map_reps: int = _setting(2, _integer(1, 20), "repetitions of the feature map")
-    ansatz_reps: int = _setting(3, _integer(0, 50), "repetitions of RealAmplitudes")
+    feature_map: str = _setting("zz", one_of(("zz", "z")), "feature map: zz entangles, z does not")
+    feature_map_reps: int = _setting(2, integer(1, 20), "repetitions of the feature map")
+    ansatz_reps: int = _setting(3, integer(0, 50), "repetitions of RealAmplitudes")
 
     # Training
-    method: str = _setting("duqfl-prox", _one_of(METHOD_NAMES), "which of the seven methods trains")
-    unfolds: int = _setting(5, _integer(1), "unfolded blocks K of local training")
-    spsa_iterations: int = _setting(10, _integer(1), "SPSA iterations in one unfold")
-    learning_rate: float = _setting(0.13, _number(0, above=True), "initial SPSA learning rate eta")
-    perturbation: float = _setting(0.13, _number(0, above=True), "initial SPSA perturbation delta")
-    mu: float = _setting(0.01, _number(0), "proximal coefficient")
-    drift_radius: float = _setting(0.3, _number(0, above=True), "duqfl-drift: longest step of an unfold")
-    eta_bounds: tuple[float, float] = _setting((1e-3, 1.0), _positive_interval, "controller: bounds of eta")
-    delta_bounds: tuple[float, float] = _setting((1e-3, 0.5), _positive_interval, "controller: bounds of delta")
-    outer_period: int = _setting(5, _integer(0), "the controller is refined every m rounds; 0 freezes it")
-    outer_learning_rate: float = _setting(1.0, _number(0), "alpha_out of the outer SPSA step")
-    outer_perturbation: float = _setting(0.1, _number(0, above=True), "c_out of the outer SPSA step")
-    lambda_fair: float = _setting(0.1, _number(0), "meta-loss weight of the client fairness gap")
-    lambda_comm: float = _setting(0.01, _number(0), "meta-loss weight of the communication share")
-    lambda_stab: float = _setting(0.1, _number(0), "meta-loss weight of the unfolds' unsteadiness")
+    method: str = _setting("duqfl-prox", one_of(METHOD_NAMES), "which of the seven methods trains")
+    unfolds: int = _setting(5, integer(1), "unfolded blocks K of local training")
+    spsa_iterations: int = _setting(10, integer(1), "SPSA iterations in one unfold")
+    learning_rate: float = _setting(0.13, number(0, above=True), "initial SPSA learning rate eta")
+    perturbation: float = _setting(0.13, number(0, above=True), "initial SPSA perturbation delta")
+    mu: float = _setting(0.01, number(0), "proximal coefficient")
+    drift_radius: float = _setting(0.3, number(0, above=True), "duqfl-drift: longest step of an unfold")
+    eta_bounds: tuple[float, float] = _setting((1e-3, 1.0), positive_interval, "controller: bounds of eta")
+    delta_bounds: tuple[float, float] = _setting((1e-3, 0.5), positive_interval, "controller: bounds of delta")
+    outer_period: int = _setting(5, integer(0), "the controller is refined every m rounds; 0 freezes it")
+    outer_learning_rate: float = _setting(1.0, number(0), "alpha_out of the outer SPSA step")
+    outer_perturbation: float = _setting(0.1, number(0, above=True), "c_out of the outer SPSA step")
+    lambda_fair: float = _setting(0.1, number(0), "meta-loss weight of the client fairness gap")
+    lambda_comm: float = _setting(0.01, number(0), "meta-loss weight of the communication share")
+    lambda_stab: float = _setting(0.1, number(0), "meta-loss weight of the unfolds' unsteadiness")
     adam_rates: tuple[float, ...] = _setting(
-        (0.01, 0.03, 0.1, 0.3), _rates, "adam-qfl: learning rates tried on validation before round 0"
+        (0.01, 0.03, 0.1, 0.3), rates, "adam-qfl: learning rates tried on validation before round 0"
     )
-    initial_range: float = _setting(math.pi, _number(0), "initial weights are uniform in +- this range")
+    initial_range: float = _setting(math.pi, number(0), "initial weights are uniform in +- this range")
     loss: str = _setting(
-        "cross_entropy", _one_of(("cross_entropy", "squared_error")), "task loss that local training minimises"
+        "cross_entropy", one_of(("cross_entropy", "squared_error")), "task loss that local training minimises"
     )
 
     # Execution
-    engine: str = _setting("statevector", _one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
-    shots: int | None = _setting(1024, _optional(_integer(1)), "measurements a circuit; null is exact")
-    seed: int = _setting(0, _integer(0, MAX_SEED), "names every random stream of the run")
+    engine: str = _setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
+    shots: int | None = _setting(1024, optional(integer(1)), "measurements a circuit; null is exact")
+    seed: int = _setting(0, integer(0, MAX_SEED), "names every random stream of the run")
 
     def __new__(cls, **values: Any) -> ExperimentConfig:
         """Refuse unknown settings with the closest known name, before ``__init__`` sees them."""
@@ -216,7 +137,7 @@ class ExperimentConfig:
         self._default("encoding", next(iter(spec.encodings)))
         known = tuple(spec.encodings)
         if self.encoding not in known:
-            raise _fail(
+            raise invalid(
                 "encoding",
                 self.encoding,
                 f"one of {', '.join(known)} for dataset {self.dataset!r}{did_you_mean(self.encoding, known)}",
@@ -229,7 +150,7 @@ class ExperimentConfig:
         for field in dataclasses.fields(self):
             self._set(field.name, getattr(self, field.name))
         if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
-            raise _fail("participation", self.participation, f"clients from 0 to {self.clients - 1}")
+            raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
@@ -367,7 +288,7 @@ def load_profile(
         if section not in (choices := ("common", *DATASETS)):
             hint = did_you_mean(section, choices)
             raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(choices)}")
-    seeds = tuple(_integer(0, MAX_SEED)("seeds", s) for s in values["seeds"])
+    seeds = tuple(integer(0, MAX_SEED)("seeds", s) for s in values["seeds"])
     profile = Profile(name, seeds, tuple(values["datasets"]), sections)
     for dataset in profile.datasets:
         profile.config(dataset)

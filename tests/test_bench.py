@@ -109,10 +109,10 @@ def test_command_writes_json_and_figures_and_prints_the_table(tmp_path, monkeypa
     assert "MISSED" in capsys.readouterr().out
 
 
-def test_figure_has_the_circuit_and_four_curves():
+def test_figure_has_the_circuit_and_the_curves_of_calls_and_runs():
     figure = draw(results(), QNN(2))
-    assert len(figure.axes) == 5
-    assert [a.get_xlabel().split()[0] for a in figure.axes[1:]] == ["samples", "thetas", "clients", "qubits"]
+    labels = ["samples", "thetas", "clients", "qubits", "rounds", "clients", "samples"]
+    assert [a.get_xlabel().split()[0] for a in figure.axes[1:]] == labels
 
 
 def test_figure_has_the_house_style_and_names_strategies_beside_their_points():

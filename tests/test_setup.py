@@ -110,3 +110,12 @@ def test_an_unusable_interpreter_gets_one_line(project, version, word):
     assert word in failed.stderr
     assert "3.11 or newer" in failed.stderr
     assert not (project / ".venv").exists()
+
+
+def test_a_moved_clone_gets_a_new_environment(project, tmp_path_factory):
+    """An environment names its folder in every script, and the package in it points to the old clone."""
+    run_setup(project, interpreter(project, "3.12"))
+    moved = tmp_path_factory.mktemp("elsewhere") / "clone"
+    shutil.copytree(project, moved)
+    run_setup(moved, str(moved / "python"))
+    assert builds(moved) == 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build a virtual environment from requirements.lock, unless the one that is there was built from the same lock by
-# the same kind of interpreter and still runs. Usage: PYTHON=python3 [NAMED=yes] tools/setup.sh .venv
+# the same kind of interpreter, in this folder, and still runs. Usage: PYTHON=python3 [NAMED=yes] tools/setup.sh .venv
 # NAMED says that the user chose PYTHON: an environment of another interpreter is then replaced.
 set -euo pipefail
 venv=$1
@@ -14,7 +14,7 @@ version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/de
 stamp=$("$PYTHON" -c 'import hashlib; print(hashlib.sha256(open("requirements.lock", "rb").read()).hexdigest())')
 if [ -f "$venv/.ready" ] && built=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then
     if [ -z "${NAMED:-}" ] || [ "$built" = "$version" ]; then
-        [ "$(cat "$venv/.ready")" != "$stamp $built" ] || exit 0
+        [ "$(cat "$venv/.ready")" != "$stamp $built $PWD" ] || exit 0
     fi
 fi
 
@@ -25,4 +25,4 @@ pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 pip install --require-hashes -r requirements.lock \
     || die "packages could not be installed; without internet, point pip at a mirror or a folder of wheels (PIP_INDEX_URL, PIP_FIND_LINKS) and run make setup again"
 pip install --no-deps --no-build-isolation --editable .
-echo "$stamp $version" > "$venv/.ready"
+echo "$stamp $version $PWD" > "$venv/.ready"

@@ -20,7 +20,7 @@ LABELS = {
 
 
 def draw(results: dict, qnn: QNN | None = None) -> Figure:
-    """Return a figure of ``qnn`` (the paper's four-qubit model by default) above four cost curves.
+    """Return a figure of ``qnn`` (by default the paper's, of four qubits) above the cost of calls and of runs.
 
     Parameters
     ----------
@@ -32,15 +32,15 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
 
     apply_style()
     qnn = QNN(4) if qnn is None else qnn
-    figure = plt.figure(figsize=(12, 10))
-    top, bottom = figure.subfigures(2, 1, height_ratios=(1.9, 1))
+    figure = plt.figure(figsize=(12, 13))
+    top, calls, training = figure.subfigures(3, 1, height_ratios=(1.9, 1, 1))
     ax = top.subplots()
     ax.axis("off")
     if find_spec("pylatexenc") is None:
         ax.text(0, 0.5, str(qnn.draw("text", fold=120)), family="monospace", fontsize=5, va="center")
     else:
         qnn.draw("mpl", ax=ax, fold=FOLD)
-    for ax, (name, points) in zip(bottom.subplots(1, 4), results["scaling"].items(), strict=True):
+    for ax, (name, points) in zip(calls.subplots(1, 4), results["scaling"].items(), strict=True):
         values = [p["value"] for p in points]
         ax.plot(values, [p["seconds"] for p in points], "o-", color=CLASS_COLOURS[0])
         ax.set_yscale("log")
@@ -62,7 +62,12 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
                 )
         ax.margins(x=0.12, y=0.12)
         ax.set_xlabel(LABELS[name])
-    figure.axes[1].set_ylabel("seconds a call, one thread")
+    calls.axes[0].set_ylabel("seconds a call, one thread")
+    for ax, (name, points) in zip(training.subplots(1, 3), results["training"]["scaling"].items(), strict=True):
+        values, seconds = ([p[key] for p in points] for key in ("value", "seconds"))
+        ax.plot(values, seconds, "o-", color=CLASS_COLOURS[0])
+        ax.set(xlabel=f"{name} (duqfl-prox on BAF, 1,024 shots)", xlim=(0, None), ylim=(0, None))
+    training.axes[0].set_ylabel("seconds a run, one thread")
     machine = results["machine"]
-    footer(figure, "engine: statevector, exact", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
+    footer(figure, "engine: statevector", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
     return figure
