@@ -62,10 +62,12 @@ def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return mean circuit executions a round, by method and purpose."""
-    columns = [name for name in rounds.columns if name.startswith("circuits_")]
-    mean = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean().round().astype(int)
-    return mean.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: METHODS[name].label)
+    """Return circuit executions by method and purpose: the mean of a round, and what tuning spent before round 1."""
+    columns = [name for name in rounds.columns if name.startswith("circuits_") and name != "circuits_tuning"]
+    cost = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean()
+    cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()
+    cost = cost.round().astype(int)
+    return cost.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: METHODS[name].label)
 
 
 def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:

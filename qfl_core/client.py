@@ -151,20 +151,21 @@ def _unfold(objective: Objective, theta: np.ndarray, phi: np.ndarray, purpose: s
         loss_change = (before - after) / np.maximum(np.abs(before), 1e-12)  # summary, line 16
         accuracy = federation.accuracies(batch.train, p)[:, 0]
         states.append(theta)
-        rows.append((eta, delta, before, after, task_before, task_after, accuracy, displacement, clipped))
+        rows.append(
+            {
+                "eta": eta,
+                "delta": delta,
+                "loss_before": before,
+                "loss_after": after,
+                "task_loss_before": task_before,
+                "task_loss_after": task_after,
+                "train_accuracy": accuracy,
+                "displacement": displacement,
+                "clipped": clipped,
+            }
+        )
         before, task_before = after, task_after
-    names = (
-        "eta",
-        "delta",
-        "loss_before",
-        "loss_after",
-        "task_loss_before",
-        "task_loss_after",
-        "train_accuracy",
-        "displacement",
-        "clipped",
-    )
-    columns = {name: np.stack(values, axis=1) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     return np.stack(states, axis=1), columns
 
 

@@ -18,19 +18,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qfl_core.client import TRACE
+from qfl_core.controller import FEATURES
 from qfl_core.errors import RunError
+from qfl_core.metrics import CLASSIFICATION
 
-_ROUND = ("round",)
-_PHI = tuple(
-    f"phi_{rate}_{feature}"
-    for rate in ("eta", "delta")
-    for feature in ("constant", "unfold", "round", "loss_change", "displacement", "data_fraction", "heterogeneity")
-)
+_PHI = tuple(f"phi_{rate}_{feature}" for rate in ("eta", "delta") for feature in FEATURES)
 #: Every column of every table, in order. ``circuits_*`` count what clients execute for training and selection; scoring
 #: a model for these records (global metrics, client test accuracy, meta-loss) is measurement, not cost, and left out.
 SCHEMA: dict[str, tuple[str, ...]] = {
     "global_accuracies": (
-        *_ROUND,
+        "round",
         "global_train_accuracy",
         "global_val_accuracy",
         "global_accuracy",
@@ -51,23 +49,12 @@ SCHEMA: dict[str, tuple[str, ...]] = {
         "circuits_tuning",
         "shots",
     ),
-    "validation": (*_ROUND, "val_loss", "client_val_loss", "meta_loss"),
+    "validation": ("round", "val_loss", "client_val_loss", "meta_loss"),
     "client_trace": (
-        *_ROUND,
+        "round",
         "client",
         "unfold",
-        "eta",
-        "delta",
-        "loss_before",
-        "loss_after",
-        "task_loss_before",
-        "task_loss_after",
-        "train_accuracy",
-        "test_accuracy",
-        "val_loss",
-        "val_accuracy",
-        "displacement",
-        "clipped",
+        *TRACE,
         "selected_unfold",
         "is_selected",
         "client_size",
@@ -76,7 +63,7 @@ SCHEMA: dict[str, tuple[str, ...]] = {
         "heterogeneity",
     ),
     "outer_meta": (
-        *_ROUND,
+        "round",
         "meta_loss",
         "meta_val_loss",
         "omega_fair",
@@ -89,21 +76,9 @@ SCHEMA: dict[str, tuple[str, ...]] = {
         *_PHI,
     ),
     "classification_metrics": (
-        *_ROUND,
+        "round",
         "part",
-        "accuracy",
-        "balanced_accuracy",
-        "precision",
-        "recall",
-        "f1",
-        "specificity",
-        "roc_auc",
-        "pr_auc",
-        "mcc",
-        "tn",
-        "fp",
-        "fn",
-        "tp",
+        *CLASSIFICATION,
         "loss",
     ),
 }
