@@ -1,29 +1,16 @@
-"""Many runs as tables: tidy rounds and traces, and means with 95 % intervals over seeds."""
+"""Many runs as tables: means with 95 % intervals over seeds, final metrics, cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from scipy.stats import t as student
 
 from qfl_core.methods import METHODS
-from qfl_core.records import RunFolder
-from qfl_core.runs import RunResult
+from qfl_core.runs import RunResult, tidy
 
-LABELS = ("dataset", "encoding", "split", "method", "seed")
-
-
-def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
-    """Return one table of all runs, with the columns that tell them apart.
-
-    ``table`` is ``"rounds"`` or a name of :data:`qfl_core.records.SCHEMA`, e.g. ``"client_trace"``.
-    """
-    parts = []
-    for run in runs:
-        rows = run.rounds if table == "rounds" else RunFolder(run.path).table(table)
-        parts.append(rows.assign(**{name: getattr(run.config, name) for name in LABELS}))
-    return pd.concat(parts, ignore_index=True)
+__all__ = ["FINAL_METRICS", "cost_table", "facts", "final_table", "intervals", "tidy"]
 
 
 def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -216,11 +217,21 @@ def load_runs(results_dir: str | Path = "results", **filters: Any) -> pd.DataFra
 
     Filters are config fields: ``load_runs(dataset="baf", method=["duqfl-prox", "default-qfl"])``.
     """
-    tables = []
-    for run in find_runs(results_dir, **filters):
+    runs = find_runs(results_dir, **filters)
+    if not runs:
+        raise RunError(f"no finished run in {results_dir} matches {filters or 'anything'}")
+    return tidy(runs)
+
+
+def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
+    """Return one table of all runs, with the columns that tell them apart.
+
+    ``table`` is ``"rounds"`` or a name of :data:`qfl_core.records.SCHEMA`, e.g. ``"client_trace"``.
+    """
+    parts = []
+    for run in runs:
         labels = {name: getattr(run.config, name) for name in ("dataset", "encoding", "split", "method", "seed")}
         labels |= {"source": run.environment["data"]["source"], "kind": run.environment["engine"]["kind"]}
-        tables.append(run.rounds.assign(**labels, run=run.path.name))
-    if not tables:
-        raise RunError(f"no finished run in {results_dir} matches {filters or 'anything'}")
-    return pd.concat(tables, ignore_index=True)
+        rows = run.rounds if table == "rounds" else RunFolder(run.path).table(table)
+        parts.append(rows.assign(**labels, run=run.path.name))
+    return pd.concat(parts, ignore_index=True)

@@ -176,7 +176,6 @@ def check_official(path: Path) -> tuple[bool, str]:
 
 
 OFFICIAL = OfficialFile(
-    dataset="baf",
     names=("Base.parquet", "Base.csv"),
     url="https://raw.githubusercontent.com/dssg/aequitas/master/datasets/BankAccountFraud/Base.parquet",
     download_name="Base.parquet",

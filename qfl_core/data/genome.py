@@ -240,7 +240,6 @@ def check_official(path: Path) -> tuple[bool, str]:
 
 
 OFFICIAL = OfficialFile(
-    dataset="genome",
     names=("demo_human_or_worm_v0.zip",),
     url="https://zenodo.org/records/16605299/files/demo_human_or_worm_v0.zip?download=1",
     download_name="demo_human_or_worm_v0.zip",

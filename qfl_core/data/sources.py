@@ -26,7 +26,6 @@ class OfficialFile:
     ``(is_official, evidence)``: whether it is the published file itself, and what shows it.
     """
 
-    dataset: str
     names: tuple[str, ...]
     url: str
     download_name: str

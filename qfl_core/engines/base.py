@@ -10,7 +10,6 @@ import numpy as np
 from qfl_core.qnn import QNN
 
 MAX_SHOTS = 2**63 - 1  # what numpy's binomial takes
-KINDS = ("exact", "shots", "noisy", "fake", "hardware")
 Generators = np.random.Generator | Sequence[np.random.Generator] | None
 
 
