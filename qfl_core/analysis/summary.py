@@ -1,4 +1,4 @@
-"""Many runs as tables: means with 95 % intervals over seeds, final metrics, cost."""
+"""Summaries over seeds: means with 95 % intervals, final metrics, cost."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pandas as pd
 from scipy.stats import t as student
 
 from qfl_core.methods import METHODS
-from qfl_core.runs import RunResult, tidy
-
-__all__ = ["FINAL_METRICS", "cost_table", "facts", "final_table", "intervals", "tidy"]
+from qfl_core.runs import RunResult
 
 
 def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
