@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,10 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Data, model and engine of one run. Built once by :meth:`create`, then only read."""
+    """Data, model and engine of one run. Built once by :meth:`create`, then only read.
+
+    ``clients`` trains and scores the clients, see :class:`qfl_core.server.Clients`; None trains them in this process.
+    """
 
     config: ExperimentConfig
     method: Method
@@ -59,6 +63,7 @@ class Federation:
     partition: Partition
     engine: Engine
     encoded: dict
+    clients: Any = None
 
     @classmethod
     def create(cls, config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:
@@ -124,17 +129,20 @@ class Federation:
             return everyone
         return np.sort(stream(self.config.seed, "participation", t).choice(everyone, count, replace=False))
 
+    def census(self, t: int) -> tuple[int, int]:
+        """Return the training samples of all participants of round t together, and how many have label 1."""
+        rows = [self.partition.train[t][i] for i in self.participants(t)]
+        return sum(len(r) for r in rows), sum(int(self.splits.train.y[r].sum()) for r in rows)
+
     def batch(self, t: int, clients: np.ndarray | None = None) -> Batch:
         """Return the round's batch, or the part of it that the given clients hold.
 
         Fractions and label mixes refer to all participants of the round, so one client alone gets the same numbers.
         """
-        everyone = self.participants(t)
-        chosen = everyone if clients is None else np.asarray(clients)
+        chosen = self.participants(t) if clients is None else np.asarray(clients)
         held = self.partition.round(t)
         y = self.splits.train.y
-        total = sum(len(held[i].train) for i in everyone)
-        positives = sum(int(y[held[i].train].sum()) for i in everyone)
+        total, positives = self.census(t)
         mix = np.array([y[held[i].train].mean() for i in chosen])
         return Batch(
             t=t,
