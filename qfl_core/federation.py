@@ -50,6 +50,16 @@ class Batch:
     heterogeneity: np.ndarray
 
 
+def make_qnn(config: ExperimentConfig) -> QNN:
+    """Build the config's circuit."""
+    return QNN(
+        config.features,
+        feature_map_reps=config.feature_map_reps,
+        ansatz_reps=config.ansatz_reps,
+        feature_map=config.feature_map,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Data, model and engine of one run. Built once by :meth:`create`, then only read.
@@ -70,13 +80,7 @@ class Federation:
         """Load and share the data, build the model, and encode every sample once."""
         splits = load_splits(config) if splits is None else splits
         partition = make_partition(splits, config)
-        qnn = QNN(
-            config.features,
-            feature_map_reps=config.feature_map_reps,
-            ansatz_reps=config.ansatz_reps,
-            feature_map=config.feature_map,
-        )
-        engine = make_engine(config.engine, qnn, shots=config.shots)
+        engine = make_engine(config.engine, make_qnn(config), shots=config.shots)
         encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
         return cls(config, method or METHODS[config.method], splits, partition, engine, encoded)
 
@@ -133,6 +137,10 @@ class Federation:
         """Return the training samples of all participants of round t together, and how many have label 1."""
         rows = [self.partition.train[t][i] for i in self.participants(t)]
         return sum(len(r) for r in rows), sum(int(self.splits.train.y[r].sum()) for r in rows)
+
+    def size(self, t: int, client: int) -> int:
+        """Return n_i, the training samples of a client in round t."""
+        return len(self.partition.train[t][client])
 
     def batch(self, t: int, clients: np.ndarray | None = None) -> Batch:
         """Return the round's batch, or the part of it that the given clients hold.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -63,7 +63,10 @@ class Clients(Protocol):
         sent: Sequence[Broadcast],
         trained: Sequence[LocalResult],
     ) -> list[np.ndarray]:
-        """Return the validation accuracies (clients,) of each broadcast's clients under its new global model (P,)."""
+        """Return the validation accuracies (clients,) of each broadcast's clients under its new global model (P,).
+
+        NaN is a client that did not answer.
+        """
 
 
 class Together:
@@ -97,9 +100,16 @@ def federated_rounds(federation: Federation, theta: np.ndarray, t: int, sent: Se
     models = [aggregate(local.theta, w, local.attendance.clients) for local, w in zip(trained, weights, strict=True)]
     scored = clients.validate(federation, models, sent, trained)
     return [
-        RoundResult(model, w, local.attendance, local, meta_loss(federation, model, local, accuracy, b.purpose))
+        RoundResult(model, w, _silent(local, accuracy), local, meta_loss(federation, model, local, accuracy, b.purpose))
         for model, w, local, accuracy, b in zip(models, weights, trained, scored, sent, strict=True)
     ]
+
+
+def _silent(local: LocalResult, accuracy: np.ndarray) -> Attendance:
+    """Note the clients whose upload counts but which did not score the new model."""
+    silent = local.attendance.clients[np.isnan(accuracy)]
+    reasons = tuple((int(i), "trained, but did not score the new global model") for i in silent)
+    return replace(local.attendance, absent=local.attendance.absent + reasons)
 
 
 def aggregation_weights(sizes: np.ndarray) -> np.ndarray:
@@ -133,7 +143,7 @@ def meta_loss(
     config, attendance = federation.config, local.attendance
     p = _global_probabilities(federation, "val", theta, stream(config.seed, f"{purpose}-meta-shots", attendance.t))
     val_loss = float(cross_entropy(p, federation.splits.val.y, federation.margin).mean())
-    fair = spread(accuracy)
+    fair = spread(accuracy[~np.isnan(accuracy)])
     moved = 2 * len(attendance.clients) * len(theta)
     comm = moved / (2 * config.clients * len(theta))
     stab = float((local.trace["loss_after"] - local.trace["loss_before"]).std(axis=1).mean())

@@ -1,0 +1,176 @@
+"""The clients of a round on Flower nodes: who is where, what was asked, who answered, and who is left out and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+
+import numpy as np
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+from flwr.supercore import log
+
+from qfl_core.client import LocalResult
+from qfl_core.errors import FederationError
+from qfl_core.federate import wire
+from qfl_core.federation import Federation
+from qfl_core.runs import code_digest
+from qfl_core.server import Broadcast
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits, in seconds, and for how many.
+
+    ``timeout`` is for the answers of one phase, ``wait`` for enough nodes to be online before the first round,
+    ``minimum`` the clients that must give a valid upload for a round to count; ``poll`` is the time between two looks.
+    """
+
+    timeout: float = 300.0
+    wait: float = 120.0
+    minimum: int = 2
+    poll: float = 0.2
+
+
+@dataclass(eq=False)
+class Nodes:
+    """Trains and scores clients by messages; a :class:`qfl_core.server.Clients`.
+
+    A node says which client it serves in its first answer; until then it is asked in every round, and so is a node
+    that joins late. A client that fails in one round is asked again in the next.
+    """
+
+    grid: Grid
+    patience: Patience = field(default_factory=Patience)
+    transport: str = "flower"
+    client_of: dict[int, int] = field(default_factory=dict)
+    node_of: dict[int, int] = field(default_factory=dict)
+
+    def gather(self, wanted: int) -> None:
+        """Wait until as many nodes as clients are online, or the waiting time is over and enough are."""
+        deadline = time.monotonic() + self.patience.wait
+        online = 0
+        while time.monotonic() < deadline:
+            online = len(list(self.grid.get_node_ids()))
+            if online >= wanted:
+                return
+            time.sleep(self.patience.poll)
+        least = min(self.patience.minimum, wanted)
+        if online < least:
+            raise FederationError(
+                f"{online} of {wanted} nodes are online after {self.patience.wait:g} s, at least {least} are needed"
+            )
+        log(WARNING, "%s of %s nodes are online; starting without the others", online, wanted)
+
+    def train(self, federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[LocalResult]:
+        """Send the round to the participants' nodes and return the valid uploads, for each broadcast."""
+        participants = tuple(int(i) for i in federation.participants(t))
+        request = _request(federation, t, theta[None], sent, participants)
+        online = [n for n in self.grid.get_node_ids() if self.client_of.get(n, participants[0]) in participants]
+
+        def read(content) -> tuple[int, list[LocalResult] | None]:
+            client = wire.sender(content)
+            if client not in participants:
+                return client, None
+            return client, wire.unpack_uploads(federation, request, content)
+
+        uploads, failures = self._ask(MessageType.TRAIN, request, online, read)
+        uploads = {client: found for client, found in uploads.items() if found is not None}
+        absent = tuple((i, _reason(i, failures)) for i in participants if i not in uploads)
+        self._require(t, len(uploads), len(participants), absent)
+        return [wire.together([found[b] for found in uploads.values()], absent) for b in range(len(sent))]
+
+    def validate(
+        self,
+        federation: Federation,
+        models: Sequence[np.ndarray],
+        sent: Sequence[Broadcast],
+        trained: Sequence[LocalResult],
+    ) -> list[np.ndarray]:
+        """Let the clients that trained score the new models, (clients,) each; NaN is a client that did not answer."""
+        attendance = trained[0].attendance  # one message carries all broadcasts, so all have the same clients
+        clients = [int(i) for i in attendance.clients]
+        request = _request(federation, attendance.t, np.array(models), sent, tuple(clients))
+        nodes = [self.node_of[client] for client in clients]
+        scores, failures = self._ask(
+            MessageType.EVALUATE,
+            request,
+            nodes,
+            lambda content: (wire.sender(content), wire.unpack_scores(request, content)),
+        )
+        absent = tuple((i, _reason(i, failures)) for i in clients if i not in scores)
+        self._require(attendance.t, len(scores), len(clients), absent)
+        silent = np.full(len(sent), np.nan)
+        return list(np.array([scores.get(i, silent) for i in clients]).T)
+
+    def _ask(
+        self, kind: str, request: wire.Request, nodes: Iterable[int], read: Callable
+    ) -> tuple[dict[int, object], dict[int | None, str]]:
+        """Send one request to the nodes; return what each client answered, and why others have no answer.
+
+        A failure of a node that never said which client it serves is filed under None.
+        """
+        begun = time.monotonic()
+        content, asked = request.pack(), {}
+        messages = [
+            Message(content, node, kind, ttl=self.patience.timeout + 60, group_id=str(request.t + 1)) for node in nodes
+        ]
+        for message, identifier in zip(messages, self.grid.push_messages(messages), strict=True):
+            asked[identifier] = message.metadata.dst_node_id
+        answers: dict[int, object] = {}
+        failures: dict[int | None, str] = {}
+        while asked:
+            for reply in self.grid.pull_messages(list(asked)):
+                node = asked.pop(reply.metadata.reply_to_message_id)
+                try:
+                    client, found = self._read(node, reply, read)
+                    if client in answers:
+                        raise FederationError(f"a second node claims to be client {client}")
+                    answers[client], self.node_of[client] = found, node
+                except FederationError as error:
+                    failures[self.client_of.get(node)] = str(error)
+            if asked and time.monotonic() > begun + self.patience.timeout:
+                break
+            time.sleep(self.patience.poll if asked else 0)
+        for node in asked.values():
+            failures[self.client_of.get(node)] = f"no answer within {self.patience.timeout:g} s"
+        log(
+            INFO,
+            "[round %s] %s: %s answers, %s failures, %.1f s",
+            request.t + 1,
+            kind,
+            len(answers),
+            len(failures),
+            time.monotonic() - begun,
+        )
+        for client, reason in failures.items():
+            log(WARNING, "[round %s] client %s is left out: %s", request.t + 1, client, reason)
+        return answers, failures
+
+    def _read(self, node: int, reply: Message, read: Callable) -> tuple[int, object]:
+        if reply.has_error():
+            raise FederationError(f"its node reports: {reply.error.reason}")
+        client = wire.sender(reply.content)
+        if self.client_of.setdefault(node, client) != client:
+            raise FederationError(f"the node of client {self.client_of[node]} claims to be client {client}")
+        return read(reply.content)
+
+    def _require(self, t: int, valid: int, asked: int, absent: tuple[tuple[int, str], ...]) -> None:
+        least = min(self.patience.minimum, asked)
+        if valid < least:
+            reasons = "; ".join(f"client {i}: {reason}" for i, reason in absent)
+            raise FederationError(
+                f"round {t + 1}: {valid} of {asked} clients gave a valid answer, {least} are needed ({reasons})"
+            )
+
+
+def _request(
+    federation: Federation, t: int, models: np.ndarray, sent: Sequence[Broadcast], participants: tuple[int, ...]
+) -> wire.Request:
+    return wire.Request(t, models, tuple(sent), participants, code_digest(), federation.splits.provenance.sha256)
+
+
+def _reason(client: int, failures: dict[int | None, str]) -> str:
+    return failures.get(client) or failures.get(None) or "no node serves this client"
