@@ -21,6 +21,7 @@ help: ## Explain every target
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"\n'
+	@printf 'Federation: CLIENTS=5  ROUNDS=3  METHOD=duqfl-prox  DATASET=baf|genome  SEED=0  FEDERATE="--insecure ..."\n'
 
 .PHONY: setup
 setup: ## Build .venv from requirements.lock (skipped when nothing changed)
@@ -70,6 +71,20 @@ lab: setup ## Open the notebooks in JupyterLab
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
 	@cd notebooks && for source in *.py; do \
 	  env -u QFL_DATA_DIR QFL_OFFLINE=1 ../$(PY) -m jupytext --quiet --to ipynb --execute "$$source"; done
+
+##@ Federate
+
+CLIENTS ?= 5
+ROUNDS ?= 3
+METHOD ?= duqfl-prox
+DATASET ?= baf
+SEED ?= 0
+FEDERATE ?=
+
+.PHONY: federate
+federate: setup ## Run a federation over Flower nodes on loopback, with TLS and node keys (CLIENTS= ROUNDS= METHOD= DATASET=)
+	@$(PY) -m qfl_core federate --clients $(CLIENTS) --rounds $(ROUNDS) --method $(METHOD) --dataset $(DATASET) \
+	  --seed $(SEED) $(FEDERATE)
 
 ##@ Check
 

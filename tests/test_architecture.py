@@ -24,7 +24,8 @@ FLOORS = [
     {"meta"},
     {"experiment", "records"},
     {"runs"},
-    {"sweep", "analysis"},
+    {"sweep", "analysis", "federate"},
+    {"flower_app"},
     {"figures", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
