@@ -26,7 +26,7 @@ from qfl_core.client import train_locally, validate_locally
 from qfl_core.config import ExperimentConfig
 from qfl_core.errors import ConfigError, FederationError
 from qfl_core.federate import wire
-from qfl_core.federate.nodes import Nodes, Patience
+from qfl_core.federate.nodes import DEPLOYMENT, SIMULATION, Nodes, Patience
 from qfl_core.federate.site import open_site
 from qfl_core.federation import Federation
 from qfl_core.runs import code_digest, run_experiment
@@ -59,7 +59,8 @@ def serve(grid: Grid, context: Context) -> None:
     patience = Patience(
         timeout=float(settings["timeout"]), wait=float(settings["wait"]), minimum=int(settings["min-clients"])
     )
-    nodes = Nodes(grid, patience)
+    # Only the simulation's grid is not a connection.
+    nodes = Nodes(grid, patience, SIMULATION if type(grid).__name__ == "InMemoryGrid" else DEPLOYMENT)
     folder = settings["data-dir"]
     federation = open_site(config, folder) if folder else Federation.create(config)
     nodes.gather(len(federation.participants(0)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from qfl_core.config import ExperimentConfig
 from qfl_core.errors import FederationError
 from qfl_core.federate.deployment import Deployment
-from qfl_core.federate.nodes import Nodes
+from qfl_core.federate.nodes import DEPLOYMENT
 from qfl_core.federate.site import export_client
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
@@ -81,7 +81,7 @@ class _Runs:
     def __init__(self, config: ExperimentConfig, federation: Federation, results: Path):
         self.config = config
         self.parent = run_parent(config, results)
-        self.mark = run_identity(config, federation.splits, Nodes.transport)[:8]
+        self.mark = run_identity(config, federation.splits, DEPLOYMENT)[:8]
 
     def folders(self) -> list[Path]:
         return sorted(self.parent.glob(f"*-{self.mark}"))
@@ -95,17 +95,15 @@ def _follow(deployment: Deployment, identifier: str, run: _Runs, before: set[Pat
     told, asked = -1, time.monotonic()
     while True:
         new = [path for path in run.folders() if path not in before]
-        done = bool(new) and RunFolder(new[-1]).is_done
-        for record in RunFolder(new[-1]).records() if new else []:
-            if record["state"]["done"] > told:
-                told = record["state"]["done"]
-                say(_line(record, run.config.rounds))
-        if done:
+        rounds = _rounds(new[-1]) if new else []
+        for row in rounds[told + 1 :]:
+            say(_line(row, run.config.rounds))
+        told = max(told, len(rounds) - 1)
+        if new and RunFolder(new[-1]).is_done and told == run.config.rounds:
             return
         if not deployment.is_alive():
-            raise FederationError(
-                f"the SuperLink stopped; the same command resumes the run:\n{deployment.log('superlink')}"
-            )
+            log = deployment.log("superlink")
+            raise FederationError(f"the SuperLink stopped; the same command resumes the run:\n{log}")
         if time.monotonic() > asked + ASK_SECONDS:
             status, asked = deployment.status(identifier), time.monotonic()
             if status.is_over and status.state != "finished:completed":
@@ -113,12 +111,27 @@ def _follow(deployment: Deployment, identifier: str, run: _Runs, before: set[Pat
         time.sleep(0.3)
 
 
-def _line(record: dict, rounds: int) -> str:
-    row, meta = record["global_accuracies"][0], record["validation"][0]
-    line = f"round {row['round']:>2}/{rounds}  accuracy {row['global_accuracy']:.4f}  val loss {meta['val_loss']:.4f}"
+def _rounds(path: Path) -> list[dict]:
+    """Return what is known of every round, from the journal or, once the run is sealed, from its tables."""
+    folder = RunFolder(path)
+    if folder.is_done:
+        rounds = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
+        rounds = rounds.merge(folder.table("timings"), on="round").to_dict("records")
+        left_out = folder.table("exclusions").to_dict("records") if (path / "exclusions.csv").is_file() else []
+        return [row | {"exclusions": [e for e in left_out if e["round"] == row["round"]]} for row in rounds]
+    return [
+        record["global_accuracies"][0]
+        | record["validation"][0]
+        | {"seconds": record["seconds"], "exclusions": record.get("exclusions", [])}
+        for record in folder.records()
+    ]
+
+
+def _line(row: dict, rounds: int) -> str:
+    line = f"round {row['round']:>2}/{rounds}  accuracy {row['global_accuracy']:.4f}  val loss {row['val_loss']:.4f}"
     if row["round"]:
-        line += f"  clients {row['clients']}  {record['seconds']:.1f} s"
-    return line + "".join(f"\n  without client {e['client']}: {e['reason']}" for e in record.get("exclusions", []))
+        line += f"  clients {int(row['clients'])}  {row['seconds']:.1f} s"
+    return line + "".join(f"\n  without client {e['client']}: {e['reason']}" for e in row["exclusions"])
 
 
 def _app() -> Path:

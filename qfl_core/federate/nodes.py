@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 
 import numpy as np
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
@@ -18,6 +19,9 @@ from qfl_core.federate import wire
 from qfl_core.federation import Federation
 from qfl_core.runs import code_digest
 from qfl_core.server import Broadcast
+
+#: What a run's environment says about how its clients were reached.
+DEPLOYMENT, SIMULATION = "flower-deployment", "flower-simulation"
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Nodes:
 
     grid: Grid
     patience: Patience = field(default_factory=Patience)
-    transport: str = "flower"
+    transport: str = DEPLOYMENT
     client_of: dict[int, int] = field(default_factory=dict)
     node_of: dict[int, int] = field(default_factory=dict)
 
@@ -70,11 +74,8 @@ class Nodes:
         request = _request(federation, t, theta[None], sent, participants)
         online = [n for n in self.grid.get_node_ids() if self.client_of.get(n, participants[0]) in participants]
 
-        def read(content) -> tuple[int, list[LocalResult] | None]:
-            client = wire.sender(content)
-            if client not in participants:
-                return client, None
-            return client, wire.unpack_uploads(federation, request, content)
+        def read(client: int, content: RecordDict) -> list[LocalResult] | None:
+            return wire.unpack_uploads(federation, request, content) if client in participants else None
 
         uploads, failures = self._ask(MessageType.TRAIN, request, online, read)
         uploads = {client: found for client, found in uploads.items() if found is not None}
@@ -98,7 +99,7 @@ class Nodes:
             MessageType.EVALUATE,
             request,
             nodes,
-            lambda content: (wire.sender(content), wire.unpack_scores(request, content)),
+            lambda _, content: wire.unpack_scores(request, content),
         )
         absent = tuple((i, _reason(i, failures)) for i in clients if i not in scores)
         self._require(attendance.t, len(scores), len(clients), absent)
@@ -125,12 +126,11 @@ class Nodes:
             for reply in self.grid.pull_messages(list(asked)):
                 node = asked.pop(reply.metadata.reply_to_message_id)
                 try:
-                    client, found = self._read(node, reply, read)
-                    if client in answers:
-                        raise FederationError(f"a second node claims to be client {client}")
-                    answers[client], self.node_of[client] = found, node
+                    client = self._sender(node, reply, answers)
+                    answers[client] = read(client, reply.content)
+                    self.client_of[node], self.node_of[client] = client, node
                 except FederationError as error:
-                    failures[self.client_of.get(node)] = str(error)
+                    failures[self._blamed(node, reply, answers)] = str(error)
             if asked and time.monotonic() > begun + self.patience.timeout:
                 break
             time.sleep(self.patience.poll if asked else 0)
@@ -149,13 +149,25 @@ class Nodes:
             log(WARNING, "[round %s] client %s is left out: %s", request.t + 1, client, reason)
         return answers, failures
 
-    def _read(self, node: int, reply: Message, read: Callable) -> tuple[int, object]:
+    def _sender(self, node: int, reply: Message, answers: Mapping[int, object]) -> int:
+        """Return the client that a reply is from; a node cannot change its client, nor take another's."""
         if reply.has_error():
             raise FederationError(f"its node reports: {reply.error.reason}")
         client = wire.sender(reply.content)
-        if self.client_of.setdefault(node, client) != client:
+        if self.client_of.get(node, client) != client:
             raise FederationError(f"the node of client {self.client_of[node]} claims to be client {client}")
-        return read(reply.content)
+        if client in answers:
+            raise FederationError(f"a second node claims to be client {client}")
+        return client
+
+    def _blamed(self, node: int, reply: Message, answers: Mapping[int, object]) -> int | None:
+        """Return the client that a useless reply stands for: the node's, else the one it claims if that is free."""
+        if node in self.client_of or reply.has_error():
+            return self.client_of.get(node)
+        with suppress(FederationError):
+            claimed = wire.sender(reply.content)
+            return None if claimed in answers else claimed
+        return None
 
     def _require(self, t: int, valid: int, asked: int, absent: tuple[tuple[int, str], ...]) -> None:
         least = min(self.patience.minimum, asked)

@@ -115,15 +115,17 @@ def _read(folder: Path, config: ExperimentConfig) -> tuple[pd.DataFrame, dict]:
     for name in (ROWS, AGREED):
         if not (folder / name).is_file():
             raise DataError(f"the folder {folder.name!r} has no {name}")
-    rows = pd.read_csv(folder / ROWS, dtype={"round": "Int64"}, float_precision="round_trip")
+    rows = pd.read_csv(folder / ROWS, dtype=str)
     expected = ["part", "round", "label", *(f"x{j + 1}" for j in range(config.features))]
     if list(rows.columns) != expected:
-        raise DataError(
-            f"{ROWS} has the columns {', '.join(rows.columns)}; features={config.features} needs {expected}"
-        )
+        found, needed = ", ".join(rows.columns), ", ".join(expected)
+        raise DataError(f"{ROWS} has the columns {found}; features={config.features} needs {needed}")
     unknown = set(rows["part"]) - {"train", "val", "test"}
     if unknown:
         raise DataError(f"{ROWS}: part must be train, val or test, got {sorted(map(str, unknown))}")
+    # Through Python's float, which gives back every bit; the reader's own conversion need not.
+    features = {name: [float(text) for text in rows[name]] for name in expected[3:]}
+    rows = rows.astype({"round": "Int64", "label": int}).assign(**features)
     return rows, json.loads((folder / AGREED).read_text(encoding="utf-8"))
 
 
