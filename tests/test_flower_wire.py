@@ -221,6 +221,9 @@ BAD = {
     "extra field": (lambda r, _: r.content["upload-0"].update(X=Array(np.zeros(3))), "fields .*'X'"),
     "no name": (lambda r, _: r.content.__delitem__("who"), "does not say which client"),
     "other name": (lambda r, _: r.content["who"].update(client=0), "a second node claims to be client 0"),
+    "not a number": (in_summary(samples=[1.0, 2.0]), "n_i = "),
+    "not readable": (lambda r, _: setattr(r.content["upload-0"]["theta"], "data", b"junk"), "cannot be read"),
+    "name of a list": (lambda r, _: r.content["who"].update(client=[1, 2]), "cannot be read"),
     "nothing": (lambda r, _: r.content.__delitem__("upload-0"), "records "),
     "error": (lambda _, m: Message(Error(code=0, reason="no power"), reply_to=m), "its node reports: no power"),
 }

@@ -70,7 +70,7 @@ def federate(
             "min-clients": min_clients,
             "repeat": repeat,
         }
-        identifier = deployment.submit(_bundle(app, deployment.folder / "app"), settings)
+        identifier = deployment.submit(bundle(app, deployment.folder / "app"), settings)
         _follow(deployment, identifier, run, before, say)
     return RunResult(run.finished()[-1])
 
@@ -141,7 +141,7 @@ def _app() -> Path:
     return root
 
 
-def _bundle(app: Path, folder: Path) -> Path:
+def bundle(app: Path, folder: Path) -> Path:
     """Copy what Flower bundles: building from the repository itself would walk through all its files."""
     folder.mkdir()
     for name in ("pyproject.toml", "LICENSE"):

@@ -118,10 +118,14 @@ class Nodes:
         messages = [
             Message(content, node, kind, ttl=self.patience.timeout + 60, group_id=str(request.t + 1)) for node in nodes
         ]
-        for message, identifier in zip(messages, self.grid.push_messages(messages), strict=True):
-            asked[identifier] = message.metadata.dst_node_id
         answers: dict[int, object] = {}
         failures: dict[int | None, str] = {}
+        for message, identifier in zip(messages, self.grid.push_messages(messages), strict=True):
+            node = message.metadata.dst_node_id
+            if identifier:
+                asked[identifier] = node
+            else:
+                failures[self.client_of.get(node)] = "the SuperLink did not take the message for its node"
         while asked:
             for reply in self.grid.pull_messages(list(asked)):
                 node = asked.pop(reply.metadata.reply_to_message_id)
@@ -131,6 +135,9 @@ class Nodes:
                     self.client_of[node], self.node_of[client] = client, node
                 except FederationError as error:
                     failures[self._blamed(node, reply, answers)] = str(error)
+                except Exception as error:  # whatever a node sends, it must not stop the others
+                    unreadable = f"an answer that cannot be read ({type(error).__name__})"
+                    failures[self._blamed(node, reply, answers)] = unreadable
             if asked and time.monotonic() > begun + self.patience.timeout:
                 break
             time.sleep(self.patience.poll if asked else 0)
@@ -164,7 +171,7 @@ class Nodes:
         """Return the client that a useless reply stands for: the node's, else the one it claims if that is free."""
         if node in self.client_of or reply.has_error():
             return self.client_of.get(node)
-        with suppress(FederationError):
+        with suppress(Exception):
             claimed = wire.sender(reply.content)
             return None if claimed in answers else claimed
         return None
