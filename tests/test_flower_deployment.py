@@ -239,10 +239,7 @@ def test_the_simulation_engine_gives_the_bits_of_one_process(app, tmp_path):
 
 @pytest.mark.slow
 def test_make_federate_runs_shows_progress_and_leaves_no_process(tmp_path):
-    command = [
-        *(sys.executable, "-m", "qfl_core", "federate", "--profile", "smoke", "--source", "stand-in"),
-        *("--clients", "2", "--rounds", "1", "--results", str(tmp_path)),
-    ]
+    command = _federate("--clients", "2", "--rounds", "1", "--results", str(tmp_path))
     done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert re.search(r"SuperLink on 127\.0\.0\.1:\d+, TLS", done.stderr)
@@ -256,20 +253,12 @@ def test_make_federate_runs_shows_progress_and_leaves_no_process(tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupted_launcher_stops_everything_it_started(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "qfl_core",
-        "federate",
-        "--profile",
-        "smoke",
-        "--source",
-        "stand-in",
-        "--clients",
-        "2",
-    ]
     with subprocess.Popen(
-        [*command, "--results", str(tmp_path)], cwd=ROOT, env=_environment(), stderr=subprocess.PIPE, text=True
+        _federate("--clients", "2", "--results", str(tmp_path)),
+        cwd=ROOT,
+        env=_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
     ) as launched:
         lines = []
         while not any("SuperNodes started" in line for line in lines):
@@ -283,6 +272,10 @@ def test_an_interrupted_launcher_stops_everything_it_started(tmp_path):
     assert f"127.0.0.1:{port}" not in _processes()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(port))) != 0
+
+
+def _federate(*options: str) -> list[str]:
+    return [sys.executable, "-m", "qfl_core", "federate", "--profile", "smoke", "--source", "stand-in", *options]
 
 
 def _environment() -> dict[str, str]:

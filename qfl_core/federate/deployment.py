@@ -223,6 +223,7 @@ class Deployment:
                 "FLWR_HOME": str(self.folder / "homes" / home),
                 "FLWR_TELEMETRY_ENABLED": "0",
                 "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "RAY_USAGE_STATS_ENABLED": "0",
                 "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": f"{self.poll:g}",
                 "OMP_NUM_THREADS": "1",
             }
