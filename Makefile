@@ -90,8 +90,12 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 .PHONY: test
 test: setup ## Run all tests and check the notebooks' stored outputs
-	@$(PY) -m pytest -n 2 tests
+	@$(PY) -m pytest -n 2 -m "not (flower and slow)" tests
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
+
+.PHONY: test-federation
+test-federation: setup ## Run the longer tests of real federations: faults, restarts, the simulation engine
+	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: lint
 lint: setup ## Check style (ruff)

@@ -20,8 +20,8 @@ def train(message: Message, context: Context) -> Message:
     plan = json.loads((folder / "plan.json").read_text())
     fault = plan.get(str(client), {}).get(str(message.content["round"]["t"] + 1))
     (folder / f"asked-{client}-{message.content['round']['t'] + 1}").touch()
-    if fault == "silent":
-        time.sleep(600)
+    if fault and fault.startswith("late"):
+        time.sleep(float(fault.split()[1]))
     reply = flower_app.client_app(message, context)
     if fault == "nan":
         reply.content["upload-0"]["theta"] = Array(np.full(16, np.nan))

@@ -30,7 +30,7 @@ CONFIG = load_profile("smoke").config(
     "baf", source="stand-in", clients=3, rounds=2, train_size=300, val_size=100, test_size=100, seed=5, outer_period=1
 )
 #: A machine with other work may need long; nothing here waits this long when all is well.
-PATIENCE = 240
+PATIENCE = 400
 
 
 def settings(config, results, **more) -> dict:
@@ -160,13 +160,15 @@ def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(deployme
 
 
 @pytest.mark.slow
-def test_faults_leave_clients_out_and_the_others_go_on(federation, tmp_path):
-    """Six clients; 0 and 1 are honest, the others fail in the rounds that the plan says."""
+def test_faults_leave_clients_out_and_the_others_go_on(tmp_path):
+    """Six clients, of which 0 and 1 are honest.
+
+    Round 1: 2 sends NaN, 3 answers too late, 4 is killed in mid-round, 5 has no node yet. Round 2: 2 sends a wrong
+    shape, 3 is back, 5 has joined. Round 3: 2 sends a wrong n_i.
+    """
     config = CONFIG.replace(clients=6, rounds=3)
-    whole = Federation.create(config)
-    app = _faulty_app(tmp_path / "app")
-    results = tmp_path / "results"
-    plan = tmp_path / "plan.json"
+    whole, app, timeout = Federation.create(config), _faulty_app(tmp_path / "app"), 75.0
+    results, plan = tmp_path / "results", tmp_path / "plan.json"
 
     def start(running, i):
         folder = running.folder / f"data-{i}"
@@ -177,40 +179,40 @@ def test_faults_leave_clients_out_and_the_others_go_on(federation, tmp_path):
         for i in range(3):
             start(running, i)
         plan.write_text(json.dumps({"1": {"1": "nan"}, "2": {"1": "shape"}}))
-        few = config.replace(clients=3)
-        ended = finish(running, running.submit(app, settings(few, tmp_path / "few")))
+        ended = finish(running, running.submit(app, settings(config.replace(clients=3), tmp_path / "few")))
         assert "finished:failed" in ended
         assert "round 1: 1 of 3 clients gave a valid answer, 2 are needed" in ended
         assert "client 1: weights that are not finite" in ended
         assert find_runs(tmp_path / "few") == []
 
-        plan.write_text(
-            json.dumps({"2": {"1": "nan"}, "3": {"1": "shape", "2": "silent"}, "4": {"1": "size", "2": "silent"}})
-        )
+        for mark in tmp_path.glob("asked-*"):
+            mark.unlink()
+        faults = {
+            "2": {"1": "nan", "2": "shape", "3": "size"},
+            "3": {"1": f"late {timeout + 10}"},
+            "4": {"1": "late 600"},
+        }
+        plan.write_text(json.dumps(faults))
         for i in (3, 4):
             start(running, i)
         until(lambda: all("SuperNode ID" in running.log(f"node-{i}", 60) for i in range(5)), "five nodes")
-        run = running.submit(app, settings(config, results, timeout=45.0, wait=5.0))
-        until(lambda: len(journal(results)) == 2, "the first round")
-        start(running, 5)  # late
-        until(lambda: (tmp_path / "asked-4-2").exists(), "client 4 in the second round")
-        running.kill("node-4")  # in mid-round
+        run = running.submit(app, settings(config, results, timeout=timeout, wait=5.0))
+        until(lambda: (tmp_path / "asked-4-1").exists(), "client 4 in the first round")
+        running.kill("node-4")
+        start(running, 5)
         assert finish(running, run).startswith("finished:completed")
 
     (found,) = find_runs(results)
     table = RunFolder(found.path).table("exclusions")
     reasons = {(row.round, row.client): row.reason for row in table.itertuples()}
     assert reasons[1, 2] == "weights that are not finite"
-    assert reasons[1, 3].startswith("theta of shape (3,)")
-    assert reasons[1, 4].startswith("n_i = 1000000, but the client holds")
-    assert reasons[1, 5] == "no node serves this client"
-    assert reasons[2, 3] == reasons[2, 4] == "no answer within 45 s"
-    assert (3, 4) in reasons
+    assert reasons[1, 3] == "no answer within 75 s"
+    assert {(1, 4), (1, 5), (2, 4), (3, 4)} <= set(reasons)
+    assert reasons[2, 2].startswith("theta of shape (3,)")
+    assert reasons[3, 2].startswith("n_i = 1000000, but the client holds")
     trace = found.clients
     present = {t: set(rows["client"]) for t, rows in trace.groupby("round")}
-    assert present[1] == {0, 1}
-    assert {0, 1, 2} <= present[2]
-    assert {0, 1, 2, 5} <= present[3]
+    assert present == {1: {0, 1}, 2: {0, 1, 3, 5}, 3: {0, 1, 3, 5}}
     for _, rows in trace[trace["unfold"] == 1].groupby("round"):
         assert rows["aggregation_weight"].to_numpy() == pytest.approx(rows["client_size"] / rows["client_size"].sum())
     assert not found.changed_files()
