@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qfl_core.figures.style import footer, legend_below, write
+from qfl_core.figures.style import finish, write
 
 Panel = Callable[[Axes], None]
 
@@ -37,15 +37,18 @@ class Sheet:
         columns = min(self.columns or len(chosen), len(chosen))
         rows = -(-len(chosen) // columns)
         width, height = self.size
-        alone = 1.25 if len(chosen) == 1 else 1.0
+        alone = 1.25 if len(chosen) < len(self.panels) and len(chosen) == 1 else 1.0
         figure, axes = plt.subplots(rows, columns, figsize=(alone * width * columns, height * rows), squeeze=False)
         for axis, panel in zip(axes.flat, chosen.values(), strict=False):
             panel(axis)
         for axis in axes.flat[len(chosen) :]:
             axis.set_axis_off()
-        legend_below(figure, self.legend if len(chosen) > 1 else 2, self.legend_title)
-        footer(figure, *self.facts, width=figure.get_figwidth())
+        finish(figure, self.facts, self.legend if len(chosen) > 1 else 2, self.legend_title)
         return figure
+
+    def show(self) -> None:
+        """Draw the whole figure and leave it open, so that a notebook shows it."""
+        self.draw()
 
     def save(self, folder: Path) -> None:
         """Write the figure to the folder and each panel to ``panels/`` in it, as PDF and PNG.
