@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from qfl_core.analysis.theory import Theory
 from qfl_core.errors import AnalysisError, did_you_mean
 from qfl_core.metrics import CLASSIFICATION
 from qfl_core.records import SCHEMA
@@ -160,3 +161,29 @@ def largest_drift_ratio(run: RunResult) -> float:
     """
     path = run.clients.groupby(["round", "client"])["displacement"].sum()
     return float(path.max() / (run.config.unfolds * run.config.drift_radius))
+
+
+# Saved models on devices: a table by checkpoint with the columns device and exact, accuracies both.
+
+
+def device_unsteadiness(checkpoints: pd.DataFrame) -> float:
+    """Return the unsteadiness of the device's accuracy over checkpoints."""
+    return unsteadiness(checkpoints["device"].to_numpy(float))
+
+
+def device_distance(checkpoints: pd.DataFrame) -> float:
+    """Return the mean distance of the device's accuracy from the exact one."""
+    return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
+
+
+# Theory points, from :class:`qfl_core.analysis.theory.Theory`; one value a federation.
+
+
+def gradient_error(theory: Theory) -> tuple[float, ...]:
+    """Return the largest relative error of the proximal gradient."""
+    return (theory.gradient_error,)
+
+
+def descent_cosines(theory: Theory) -> tuple[float, ...]:
+    """Return the cosine of outer estimate and gradient in each federation."""
+    return theory.descent

@@ -47,7 +47,7 @@ class Theory:
     descent: tuple[float, ...]
 
 
-def check_theory(seeds: int = 10, draws: int = 24) -> Theory:
+def check_theory(seeds: int = 10, draws: int = 16) -> Theory:
     """Compute what the theory points need, over this many federations and outer draws."""
     splits = load_splits(SMALL)
     federations = [Federation.create(SMALL.replace(seed=seed), splits) for seed in range(seeds)]
@@ -84,7 +84,7 @@ def proximal_gradient_error(federation: Federation, step: float = 1e-5) -> float
     return float(max(errors))
 
 
-def outer_descent(federation: Federation, draws: int = 24, step: float = 1e-3) -> float:
+def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -> float:
     """Return the cosine between the mean outer SPSA estimate and the meta-loss's gradient in phi.
 
     Above 0, a step against the estimate goes downhill. The gradient is a central difference with a small step; the
