@@ -1,8 +1,9 @@
 """Many runs as tables: means with 95 % intervals, final metrics, cost, paired comparisons, verdicts on claims."""
 
 from qfl_core.analysis.claim_tables import claims_markdown, claims_table, parts_table, write_claims
-from qfl_core.analysis.claims import CLAIMS, Claim, Part
+from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.compare import Comparison, compare
+from qfl_core.analysis.paper_claims import CLAIMS
 from qfl_core.analysis.summary import FINAL_METRICS, cost_table, facts, final_table, intervals
 from qfl_core.analysis.theory import Theory, check_theory
 from qfl_core.analysis.verdicts import PartResult, Verdict, judge

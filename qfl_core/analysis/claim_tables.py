@@ -15,7 +15,7 @@ from qfl_core.records import write_text
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     """Return one row a claim: its verdict, and estimate, interval, corrected p and paper's value of the deciding part.
 
-    The deciding part is the clearest failure of a claim that fails, and the weakest support of any other.
+    The deciding part is, of those with the claim's verdict, the one that supports the claim least (smallest d_z).
     """
     rows = []
     for verdict in verdicts:
@@ -83,8 +83,8 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     lines = [
         ", ".join(f"{count} {name}" for name, count in counts.items() if count) + ".",
         "",
-        "Ours is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact sign-flip test's, "
-        "corrected for all parts of all claims.",
+        "Ours is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact sign-flip "
+        "test's, corrected for all parts of all claims.",
         "",
         "| | claim | verdict | parts | deciding part | claimed | ours [95 %] | paper | p | seeds | data |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

@@ -69,8 +69,8 @@ def compare(
     Parameters
     ----------
     runs : runs, or a table such as :func:`qfl_core.load_runs` returns: columns ``method``, ``seed``, the metric, and
-        ``round`` where there are several rows a run. Runs are checked for equal settings, data and code; of a table only
-        the columns it has can be checked.
+        ``round`` where there are several rows a run. Runs are checked for equal settings, data and code; of a table
+        only the columns it has can be checked.
     metric : a column, e.g. ``"global_accuracy"`` or ``"test_roc_auc"``.
     a, b : method slugs; a method of one's own is as good as the paper's.
     at : the round to compare; the last by default.

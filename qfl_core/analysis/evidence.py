@@ -56,12 +56,14 @@ class Evidence:
         if part.track == "theory":
             found = part.measure(self.theory) if self.theory else ()
             return pd.Series(found, dtype=float), "" if self.theory else "missing: the theory checks were not computed"
-        methods = self.runs.get(part.track, {})
+        if part.track not in self.runs:
+            return pd.Series(dtype=float), f"missing: no results of track {part.track}"
+        methods = self.runs[part.track]
         absent = [method for method in part.methods if method not in methods]
         if absent:
             everyone = sorted({seed for runs in methods.values() for seed in runs})
-            of = f" (other methods have seeds {_listed(everyone)})" if everyone else ""
-            return pd.Series(dtype=float), f"missing: no run of {', '.join(absent)} on {part.track}{of}"
+            named = f"{', '.join(absent)} on {part.track}, seeds {_listed(everyone)}"
+            return pd.Series(dtype=float), f"missing: no run of {named}"
         held = [methods[method] for method in part.methods]
         paired = sorted(set.intersection(*(set(runs) for runs in held)))
         values = pd.Series({seed: part.measure(*(runs[seed] for runs in held)) for seed in paired}, dtype=float)
@@ -112,7 +114,9 @@ def _checkpoints(table: pd.DataFrame) -> tuple[dict[str, dict[int, pd.DataFrame]
     common = set.intersection(*kinds)
     device = next((kind for kind in DEVICES if kind in common), None)
     if device is None or "exact" not in common:
-        return {}, ""
+        raise AnalysisError(
+            f"every method needs the kind exact and one of {', '.join(DEVICES)}; all have {', '.join(sorted(common))}"
+        )
     wide = table.pivot(index=["method", "seed", "checkpoint"], columns="kind", values="accuracy")
     wide = wide.rename(columns={device: "device"})[["device", "exact"]].dropna().sort_index()
     found: dict[str, dict[int, pd.DataFrame]] = {}

@@ -1,12 +1,15 @@
 """Inference over a handful of paired seeds: an interval, an exact test, and a correction for many tests.
 
-Ten seeds are few, and that decides the tools. The interval is the *studentised* bootstrap of the mean: percentile and
-BCa intervals resample a spread that is too small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds, while
-dividing each resample by its own standard error repairs that, and follows a skew that Student's interval cannot. The test
-flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are equally likely and the
-p value is exact. Many tests are corrected by the step-down maximum over the *same* flips (Westfall and Young), the
-permutation form of Holm's procedure: Holm's own bound cannot reject anything for 26 tests or more at ten seeds, because
-the smallest two-sided p value is 2 / 1024.
+Ten seeds are few, and that decides the tools.
+
+- The interval is the *studentised* bootstrap of the mean. Percentile and BCa intervals resample a spread that is too
+  small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own standard error
+  repairs that, and follows a skew that Student's interval cannot.
+- The test flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are equally
+  likely and the p value is exact.
+- Many tests are corrected by the step-down maximum over the *same* flips (Westfall and Young), the permutation form of
+  Holm's procedure. Holm's own bound can reject nothing among 26 tests or more at ten seeds, because the smallest
+  two-sided p value is 2 / 1024; the maximum uses how the tests depend on each other instead of bounding it.
 """
 
 from __future__ import annotations
@@ -78,8 +81,8 @@ def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     Notes
     -----
     A test's statistic is |sum_s d_s| / sqrt(sum_s d_s^2), which orders flips as |t| does and needs no variance to
-    divide by. A seed's sign is flipped in all tests at once, so dependence between tests is kept, not bounded. Tests are
-    taken from the most extreme down; each is compared with the maximum over itself and those after it.
+    divide by. A seed's sign is flipped in all tests at once, so dependence between tests is kept. Tests are taken from
+    the most extreme down; each is compared with the maximum over itself and those after it.
     """
     scale = np.sqrt(np.nansum(values**2, axis=0))
     scaled = np.nan_to_num(values) / np.where(scale > 0, scale, 1.0)

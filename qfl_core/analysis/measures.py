@@ -1,6 +1,6 @@
 """Measures: small functions that turn the tables of one run, or of one run a method, into one number a seed.
 
-A measure is built by naming a column, which is checked at once: a claim about a column that no run has cannot be written.
+A measure is built by naming a column, which is checked at once: a claim about a column that no run has cannot exist.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from qfl_core.analysis.claims import CLAIMS, Claim, Part
+from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.evidence import Evidence
 from qfl_core.analysis.inference import effect_size, mean_interval, sign_flip_p, step_down
+from qfl_core.analysis.paper_claims import CLAIMS
 from qfl_core.analysis.theory import Theory
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
@@ -63,10 +64,9 @@ class Verdict:
 
     @property
     def deciding(self) -> PartResult:
-        """The part that the verdict rests on: the clearest failure, else the weakest support."""
+        """The part that the verdict rests on: of those with the claim's verdict, the one that supports it least."""
         those = [result for result in self.parts if result.verdict == self.verdict]
-        sign = 1 if self.verdict == FAILS else -1
-        return min(those, key=lambda result: sign * np.nan_to_num(result.p_corrected))
+        return min(those, key=lambda result: np.nan_to_num(result.effect, nan=np.inf))
 
 
 def judge(

@@ -13,9 +13,7 @@ from qfl_core.registry import METHOD_NAMES
 SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
-METHOD_COLOURS = dict(
-    zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True)
-)
+METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
 
