@@ -1,8 +1,9 @@
 """The paper's claims as declarative records: what is measured, on which runs, and what must come out.
 
 A claim is a list of parts and holds if all of them do. A part is one number a seed: a measure of the named methods'
-runs, which must lie above a bound, below it, or within plus or minus it, over seeds. Where the paper prints the numbers,
-theirs stands beside ours. :mod:`qfl_core.analysis.paper_claims` lists them, :mod:`qfl_core.analysis.verdicts` tests them.
+runs, whose mean over seeds must lie above a bound, below it, or within plus or minus it. Where the paper prints the
+numbers, theirs stands beside ours. :mod:`qfl_core.analysis.paper_claims` lists the paper's claims and
+:mod:`qfl_core.analysis.verdicts` tests them.
 """
 
 from __future__ import annotations

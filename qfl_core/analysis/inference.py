@@ -3,8 +3,8 @@
 Ten seeds are few, and that decides the tools.
 
 - The interval is the *studentised* bootstrap of the mean. Percentile and BCa intervals resample a spread that is too
-  small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own standard error
-  repairs that, and follows a skew that Student's interval cannot.
+  small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own standard
+  error repairs that, and follows a skew that Student's interval cannot.
 - The test flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are equally
   likely and the p value is exact.
 - Many tests are corrected by the step-down maximum over the *same* flips (Westfall and Young), the permutation form of

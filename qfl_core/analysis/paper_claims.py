@@ -191,8 +191,8 @@ def _on_genome() -> Iterator[Claim]:
     yield Claim(
         "15",
         "Genome: DUQFL-last beats Default-QFL in some rounds, and is less steady than DUQFL-best and DUQFL-Prox",
-        "Its mean client test accuracy is above Default-QFL's in more than one round in ten, and the standard deviation "
-        "of its changes from round to round, over the second half, is above that of both.",
+        "Its mean client test accuracy is above Default-QFL's in more than one round in ten, and the standard "
+        "deviation of its changes from round to round, over the second half, is above that of both.",
         (
             Part(
                 "share of rounds DUQFL-last > Default-QFL",
