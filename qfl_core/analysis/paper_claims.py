@@ -118,7 +118,7 @@ def _on_baf() -> Iterator[Claim]:
                 PROX,
                 DEFAULT,
                 "below",
-                unit="score",
+                unit="unsteadiness",
             )
             for metric, name in steady.items()
         ),
@@ -135,7 +135,7 @@ def _on_baf() -> Iterator[Claim]:
                 "baf",
                 (DEFAULT, ADAM, PROX),
                 m.average(m.validation_excess(metric)),
-                unit="score",
+                unit="unsteadiness",
             )
             for metric, name in noisy.items()
         ),
@@ -202,7 +202,10 @@ def _on_genome() -> Iterator[Claim]:
                 bound=0.1,
                 unit="share",
             ),
-            *(_minus("genome", "late unsteadiness", unsteady, LAST, other) for other in (BEST, PROX)),
+            *(
+                _minus("genome", "late unsteadiness", unsteady, LAST, other, unit="unsteadiness")
+                for other in (BEST, PROX)
+            ),
         ),
     )
     yield Claim(

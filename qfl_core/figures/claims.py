@@ -38,7 +38,10 @@ class Rows:
 PAGES: dict[str, dict[str, Rows]] = {
     "claims_baf": {
         "claims_baf_accuracy": Rows("BAF: accuracies and gaps", "accuracy", ("baf",), ("accuracy",)),
-        "claims_baf_scores": Rows("BAF: recall, specificity, unsteadiness", "score", ("baf",), ("score",)),
+        "claims_baf_scores": Rows("BAF: recall and specificity", "score", ("baf",), ("score",)),
+        "claims_unsteadiness": Rows(
+            "Unsteadiness", "standard deviation of changes from round to round", ("baf", "genome"), ("unsteadiness",)
+        ),
         "claims_shares": Rows("Rounds, unfolds and uploads", "share", ("baf", "genome"), ("share",)),
         "claims_controller": Rows("Controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
         "claims_loss": Rows("Unfolds", "loss", ("baf",), ("loss",)),
@@ -107,4 +110,4 @@ def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
             axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")
     if with_paper:
         axis.plot([], [], linestyle="none", label="the paper's value", **_PAPER)
-    axis.plot([], [], label="where the claim wants it", **_REGION)
+    axis.plot([], [], label="claimed; p corrected for all parts", **_REGION)
