@@ -1,4 +1,4 @@
-"""Claims: a world as the paper tells it makes each hold, its mirror makes them fail, chance decides none, gaps are told."""
+"""Claims: a world as the paper tells it makes each hold, its mirror fail, chance decides none, gaps are told."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from planted_claims import TOLD, PlantedRun, device_table, planted_run, world
 
 from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
 from qfl_core.analysis import measures as m
-from qfl_core.analysis.theory import SMALL, Theory, check_theory
+from qfl_core.analysis.theory import SMALL, Theory, check_theory, proximal_gradient_error
 from qfl_core.data import load_splits
 from qfl_core.errors import AnalysisError
 from qfl_core.federation import Federation
@@ -61,9 +61,9 @@ def mirrored():
     return by_id(judge(runs, device_table("default-qfl", "duqfl-prox"), broken))
 
 
-# Claim 2 has Default-QFL as steady as DUQFL-Prox there, 6 Adam-QFL as FedProx-QFL: level, so undecided. Validation stays
-# noisier than test (8), and nothing is planted against 13 and 14 in DUQFL-drift alone.
-@pytest.mark.parametrize("number", "1 3 4 5 7 9 10 11 12 13 14 15 16 17 18 19 20 T1 T2 T3".split())
+# The exchange of roles says nothing against three: Default-QFL is level (2), so is Adam-QFL (6), and validation stays
+# noisier than test (8).
+@pytest.mark.parametrize("number", [claim.id for claim in CLAIMS if claim.id not in ("2", "6", "8")])
 def test_a_world_with_exchanged_roles_makes_the_claim_fail(mirrored, number):
     verdict = mirrored[number]
     assert verdict.verdict == "fails", [(r.part.text, r.verdict, r.estimate, r.p_corrected) for r in verdict.parts]
@@ -72,10 +72,11 @@ def test_a_world_with_exchanged_roles_makes_the_claim_fail(mirrored, number):
 
 def test_methods_that_differ_by_chance_alone_are_undecided():
     same = {dataset: dict.fromkeys(values, (0.5, 0.5, 0.2, 0.1)) for dataset, values in TOLD.items()}
-    found = judge(world(dict.fromkeys(MIRROR, "duqfl-drift"), same, seeds=6))
-    differences = [r for v in found for r in v.parts if len(r.part.methods) == 2 and r.part.bound == 0]
+    runs = world(dict.fromkeys(MIRROR, "duqfl-drift"), same, seeds=6)
+    parts = [r for verdict in judge(runs) for r in verdict.parts if r.part.track in runs]
+    differences = [r for r in parts if len(r.part.methods) == 2 and r.part.bound == 0]
     assert len(differences) > 30
-    assert {r.verdict for r in differences if r.part.track != "hardware"} == {"undecided"}
+    assert {r.verdict for r in differences} == {"undecided"}
 
 
 def one(values_a, values_b, claimed="above", bound=0.0):
@@ -290,11 +291,9 @@ def test_the_forest_plot_has_every_part_once_with_its_verdict(mirrored):
 
 
 def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkeypatch):
-    found = check_theory(seeds=2, draws=6)
+    found = check_theory(seeds=1, draws=8)
     assert found.gradient_error < 1e-6
     assert min(found.descent) > 0
-    from qfl_core.analysis.theory import proximal_gradient_error
-
     federation = Federation.create(SMALL, load_splits(SMALL))
     # A penalty without its half: the gradient no longer belongs to the objective.
     monkeypatch.setattr(

@@ -46,8 +46,12 @@ def average(measure: Measure) -> Measure:
 
 
 def _curve(run: RunResult, column: str) -> np.ndarray:
-    rounds = run.rounds.sort_values("round")
-    return rounds.loc[rounds["round"] > 0, column].to_numpy(float)
+    return _over_rounds(run.rounds, column)
+
+
+def _over_rounds(table: pd.DataFrame, column: str) -> np.ndarray:
+    t, values = table["round"].to_numpy(), table[column].to_numpy(float)
+    return values[np.argsort(t)][np.sort(t) > 0]
 
 
 def final(column: str) -> Measure:
@@ -99,9 +103,9 @@ def validation_excess(metric: str) -> Measure:
     _known(metric, CLASSIFICATION)
 
     def measure(run: RunResult) -> float:
-        table = run.metrics[run.metrics["round"] > 0].sort_values("round")
-        by_part = {part: rows[metric].to_numpy(float) for part, rows in table.groupby("part")}
-        return unsteadiness(by_part["val"]) - unsteadiness(by_part["test"])
+        curves = (_over_rounds(run.metrics[run.metrics["part"] == part], metric) for part in ("val", "test"))
+        validation, test = map(unsteadiness, curves)
+        return validation - test
 
     return measure
 
