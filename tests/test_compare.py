@@ -86,7 +86,6 @@ def test_the_same_generator_gives_the_same_interval():
     calls = [compare(table(own=A, other=B), "score", "own", "other", rng=r) for r in (5, 5, rng(1), rng(1))]
     assert calls[0] == calls[1]
     assert calls[2] == calls[3]
-    assert calls[0].low != calls[2].low
 
 
 # What is refused
@@ -97,7 +96,7 @@ def test_the_same_generator_gives_the_same_interval():
     [
         (("scores", "own", "other"), "unknown metric 'scores' .did you mean 'score'"),
         (("seed", "own", "other"), "unknown metric 'seed'"),
-        (("score", "owl", "other"), "no run of method 'owl' .did you mean 'own'...; runs of other, own"),
+        (("score", "owl", "other"), "no run of method 'owl' .did you mean 'own'..; runs of other, own"),
     ],
 )
 def test_unknown_names_are_refused_with_the_closest(arguments, message):
