@@ -20,7 +20,8 @@ class Sheet:
     """A named figure. ``panels`` maps the file name of each panel to the function that draws it on an axis.
 
     ``facts`` are the footer: where the numbers come from. ``size`` is one panel's width and height in inches,
-    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend.
+    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend. In a single
+    column, ``heights`` gives panels a height of their own.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Sheet:
     columns: int | None = None
     legend: int = 6
     legend_title: str | None = None
+    heights: Mapping[str, float] | None = None
 
     def draw(self, *names: str) -> Figure:
         """Draw the panels, all or the named ones, with one legend below and the footer."""
@@ -37,8 +39,10 @@ class Sheet:
         columns = min(self.columns or len(chosen), len(chosen))
         rows = -(-len(chosen) // columns)
         width, height = self.size
-        alone = 1.25 if len(chosen) < len(self.panels) and len(chosen) == 1 else 1.0
-        figure, axes = plt.subplots(rows, columns, figsize=(alone * width * columns, height * rows), squeeze=False)
+        alone = 1.25 if len(chosen) == 1 < len(self.panels) else 1.0
+        heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
+        size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
+        figure, axes = plt.subplots(rows, columns, figsize=size, height_ratios=heights, squeeze=False)
         for axis, panel in zip(axes.flat, chosen.values(), strict=False):
             panel(axis)
         for axis in axes.flat[len(chosen) :]:

@@ -10,13 +10,12 @@ from matplotlib.legend import Legend
 
 from qfl_core.registry import METHOD_NAMES
 
-_SAFE = sns.color_palette("colorblind").as_hex()
+#: Seaborn's colour-blind safe palette.
+SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
-METHOD_COLOURS = dict(
-    zip(METHOD_NAMES, (_SAFE[7], _SAFE[1], _SAFE[2], _SAFE[5], _SAFE[9], _SAFE[4], _SAFE[0]), strict=True)
-)
-CLASS_COLOURS = (_SAFE[0], _SAFE[1])
+METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
+CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
 
 
@@ -55,8 +54,8 @@ def write(figure: Figure, name: str, folder: Path) -> None:
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
     """Place under the panels one legend of all their entries, and below it where the numbers come from.
 
-    Each label stands once and the panels' own legends go; a legend of several rows makes the figure taller. ``facts`` are
-    e.g. data source, engine and seeds, in the lower right corner.
+    Each label stands once and the panels' own legends go; a legend of several rows makes the figure taller. ``facts``
+    are e.g. data source, engine and seeds, in the lower right corner.
     """
     lines, room = [""], int(figure.get_figwidth() * 19)  # letters of 7 points that fit an inch
     for fact in facts:
