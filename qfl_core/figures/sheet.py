@@ -42,7 +42,8 @@ class Sheet:
         alone = 1.25 if len(chosen) == 1 < len(self.panels) else 1.0
         heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
         size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
-        figure, axes = plt.subplots(rows, columns, figsize=size, height_ratios=heights, squeeze=False)
+        figure = plt.figure(figsize=size, layout="constrained")
+        axes = figure.subplots(rows, columns, height_ratios=heights, squeeze=False)
         for axis, panel in zip(axes.flat, chosen.values(), strict=False):
             panel(axis)
         for axis in axes.flat[len(chosen) :]:
