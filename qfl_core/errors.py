@@ -22,6 +22,10 @@ class FederationError(RunError):
     """A federation over a network cannot start or go on; the message holds no data and may travel."""
 
 
+class AnalysisError(ValueError):
+    """Runs cannot be compared as asked, or a claim names what does not exist."""
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)

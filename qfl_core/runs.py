@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
@@ -24,6 +23,7 @@ from qfl_core.errors import ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
+from qfl_core.progress import bar
 from qfl_core.records import RunFolder, locked
 
 #: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
@@ -67,11 +67,15 @@ class RunResult:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row a round, 0 being the initial weights: accuracies, losses, metrics of the test part, circuits."""
-        folder = RunFolder(self.path)
-        metrics = folder.table("classification_metrics")
+        folder, metrics = RunFolder(self.path), self.metrics
         test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
         table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
         return table.merge(test.rename(columns={"test_round": "round"}), on="round")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Classification metrics of the global model: one row a round and part (val, test)."""
+        return RunFolder(self.path).table("classification_metrics")
 
     @cached_property
     def clients(self) -> pd.DataFrame:
@@ -111,7 +115,7 @@ def run_experiment(
     if federation is not None:
         splits = federation.splits
     splits = load_splits(config) if splits is None else splits
-    identity = run_identity(config, splits, transport_of(federation))
+    identity = run_identity(config, splits.provenance.sha256, transport_of(federation))
     parent = run_parent(config, Path(results_dir))
     with locked(parent / f".{identity[:8]}.lock"):
         folder = _find(parent, identity, repeat)
@@ -129,12 +133,11 @@ def _complete(folder: RunFolder, federation: Federation, identity: str, progress
     folder.mend()
     done = folder.records()
     state = State.from_json(done[-1]["state"]) if done else None
-    bar = tqdm(total=config.rounds, initial=state.done if state else 0, disable=not progress, unit="round")
-    with bar:
-        bar.set_description(f"{config.method} {config.dataset} seed {config.seed}")
+    name, done_before = f"{config.method} {config.dataset} seed {config.seed}", state.done if state else 0
+    with bar(config.rounds, "round", show=progress, initial=done_before, desc=name) as rounds:
         for record in train(federation, state):
             folder.append(record)
-            bar.update(record["state"]["done"] - bar.n)
+            rounds.update(record["state"]["done"] - rounds.n)
     folder.seal()
 
 
@@ -148,12 +151,12 @@ def transport_of(federation: Federation | None) -> str:
     return getattr(federation and federation.clients, "transport", IN_PROCESS)
 
 
-def run_identity(config: ExperimentConfig, splits: Splits, transport: str = IN_PROCESS) -> str:
+def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN_PROCESS) -> str:
     """Return the SHA-256 of what decides the numbers: config, data and the code that trains.
 
     The transport decides none, but a run says what it ran on, so another transport's run does not stand for it.
     """
-    parts = (config.digest, splits.provenance.sha256, code_digest(), *([transport] if transport != IN_PROCESS else []))
+    parts = (config.digest, data_sha256, code_digest(), *([transport] if transport != IN_PROCESS else []))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -170,9 +173,20 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
+def finished_run(config: ExperimentConfig, data_sha256: str, results_dir: str | Path = "results") -> RunResult | None:
+    """Return the newest finished run of this config, data and code, or ``None``; nothing is trained."""
+    existing = _folders(run_parent(config, Path(results_dir)), run_identity(config, data_sha256))
+    finished = [folder for folder in existing if folder.is_done]
+    return RunResult(finished[-1].path) if finished else None
+
+
+def _folders(parent: Path, identity: str) -> list[RunFolder]:
+    return [RunFolder(path) for path in sorted(parent.glob(f"*-{identity[:8]}"))]
+
+
 def _find(parent: Path, identity: str, repeat: bool) -> RunFolder:
     """Return the run of this identity: a finished one, an unfinished one to resume, or a new folder's name."""
-    existing = [RunFolder(path) for path in sorted(parent.glob(f"*-{identity[:8]}"))]
+    existing = _folders(parent, identity)
     finished = [folder for folder in existing if folder.is_done]
     unfinished = [folder for folder in existing if not folder.is_done]
     if finished and not repeat:

@@ -9,13 +9,14 @@ Parameter names are checked before anything runs. A failure prints the cell and 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 import papermill
 import yaml
 
-from qfl_core.config import load_profile
+from qfl_core.config import PART_KEYS, load_profile
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.paths import params_dir
 
@@ -29,6 +30,7 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
     if datasets:
         values["datasets"] = datasets.replace(",", " ").split()
     known = papermill.inspect_notebook(str(notebook))
+    values = {name: value for name, value in values.items() if name in known or name not in PART_KEYS}
     for name in values:
         if name not in known:
             raise ConfigError(f"{notebook.name} has no parameter {name!r}{did_you_mean(name, known)}")
@@ -38,6 +40,8 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
 def run(notebook: Path, output: Path, values: dict) -> int:
     """Execute the notebook; return 0 and the output, or 1 and the partial notebook beside it."""
     output.parent.mkdir(parents=True, exist_ok=True)
+    if sys.stderr.isatty():
+        os.environ.setdefault("QFL_PROGRESS", os.ttyname(sys.stderr.fileno()))  # the kernel's bars are drawn here
     partial = output.with_suffix(".part.ipynb")
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)

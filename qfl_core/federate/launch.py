@@ -81,7 +81,7 @@ class _Runs:
     def __init__(self, config: ExperimentConfig, federation: Federation, results: Path):
         self.config = config
         self.parent = run_parent(config, results)
-        self.mark = run_identity(config, federation.splits, DEPLOYMENT)[:8]
+        self.mark = run_identity(config, federation.splits.provenance.sha256, DEPLOYMENT)[:8]
 
     def folders(self) -> list[Path]:
         return sorted(self.parent.glob(f"*-{self.mark}"))
