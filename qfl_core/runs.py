@@ -200,8 +200,9 @@ def _find(parent: Path, identity: str, repeat: bool) -> RunFolder:
 
 def environment(federation: Federation, identity: str) -> dict[str, Any]:
     """Return where a run's numbers come from; no path and no name of a machine."""
-    provenance = federation.splits.provenance
+    provenance, transport = federation.splits.provenance, transport_of(federation)
     return {
+        **({"transport": transport} if transport != IN_PROCESS else {}),
         "identity": identity,
         "code_sha256": code_digest(),
         "commit": _commit(),
@@ -211,7 +212,6 @@ def environment(federation: Federation, identity: str) -> dict[str, Any]:
         "data": {"source": provenance.kind, "name": provenance.name, "sha256": provenance.sha256},
         "data_notes": federation.splits.notes,
         "engine": federation.engine.describe(),
-        "transport": transport_of(federation),
     }
 
 
