@@ -76,7 +76,7 @@ def federation() -> Federation:
 @pytest.fixture(scope="module")
 def deployment(federation):
     """A SuperLink with TLS and three nodes, each with the folder of its client."""
-    with Deployment() as running:
+    with Deployment(database=True) as running:
         for i in range(3):
             export_client(federation, i, running.folder / f"data-{i}")
             running.start_node(f"node-{i}", {"partition-id": i, "data-dir": str(running.folder / f"data-{i}")})

@@ -48,11 +48,14 @@ class Deployment:
     insecure : no TLS and no node keys; every node that connects is accepted.
     simulation : the SuperLink simulates the nodes (Ray) instead of waiting for them; loopback without TLS, as no
         node connects.
+    database : keep the SuperLink's state in a file, so that it can be started again; a busy disk then refuses some
+        answers ("database is locked"), and Flower's nodes do not send them twice.
     poll : seconds between two looks for work of the processes that start apps.
     """
 
-    def __init__(self, *, insecure: bool = False, simulation: bool = False, poll: float = 0.25):
+    def __init__(self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25):
         self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
+        self.database = database
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
         self.processes: dict[str, subprocess.Popen] = {}
         self.certificates: Certificates | None = None
@@ -86,9 +89,10 @@ class Deployment:
         return f"{LOOPBACK}:{self.port}"
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, or start it again after it died: nodes and registrations are in its database."""
+        """Start the SuperLink, or, where it has a database, start it again after it died: its nodes are in there."""
         command = ["flower-superlink", "--host", LOOPBACK, "--port", str(self.port)]
-        command += ["--disable-runtime-dependency-installation", "--database", str(self.folder / "superlink.db")]
+        command += ["--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")] if self.database else []
         command += ["--simulation"] if self.simulation else []
         if self.certificates:
             command += [*self._tls(self.certificates), "--enable-supernode-auth"]
