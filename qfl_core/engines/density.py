@@ -19,6 +19,7 @@ from qiskit.quantum_info import Operator
 from qfl_core.engines.base import check_features
 from qfl_core.engines.cached import PAD_SAMPLES, CachedEngine, Encoded, padded, product
 from qfl_core.engines.expressions import compile_angles
+from qfl_core.engines.primitives import measured_qubits
 from qfl_core.engines.ptm import Fixed, Turn, Walk, fixed_ptm, fuse, turn_of
 from qfl_core.qnn import QNN
 
@@ -81,7 +82,7 @@ class DensityEngine(CachedEngine):
         self._circuit_key = tuple(
             (i.operation.name, _indices(transpiled, i), tuple(map(str, i.operation.params))) for i in transpiled.data
         )
-        self.layout = _measured_qubits(transpiled, qnn.num_qubits)
+        self.layout = measured_qubits(transpiled, qnn.num_qubits)
         used = {q for i in transpiled.data if i.operation.name != "barrier" for q in _indices(transpiled, i)}
         self.active = tuple(sorted(used))
         if 16 * 64 * 4 ** len(self.active) > memory:
@@ -243,17 +244,6 @@ def calibration_hash(backend, noise_model) -> str:
                 found = table[qubits]
                 facts.append([name, list(qubits), found and found.error, found and found.duration])
     return hashlib.sha256(json.dumps(facts, default=repr, sort_keys=True).encode()).hexdigest()
-
-
-def _measured_qubits(circuit: QuantumCircuit, count: int) -> tuple[int, ...]:
-    """Return the qubit that is measured into each classical bit."""
-    found: dict[int, int] = {}
-    for instruction in circuit.data:
-        if instruction.operation.name == "measure":
-            found[circuit.find_bit(instruction.clbits[0]).index] = _indices(circuit, instruction)[0]
-    if sorted(found) != list(range(count)):
-        raise ValueError(f"the transpiled circuit measures bits {sorted(found)}, expected 0 to {count - 1}")
-    return tuple(found[k] for k in range(count))
 
 
 def _indices(circuit: QuantumCircuit, instruction) -> tuple[int, ...]:
