@@ -238,27 +238,44 @@ def _safe_yaml(text: str, what: str) -> Any:
         raise ConfigError(f"{what} is not valid YAML: {error}") from None
 
 
-#: What a profile's file holds, and what a notebook's parameters cell may name.
+#: What a profile's file must hold, and every notebook's parameters cell names.
 PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
+#: What it may hold besides: settings of one notebook's own part, named in that notebook's parameters cell.
+PART_KEYS = {"protocol", "sensitivity", "hardware"}
+#: The suffix of a dataset's second track: the same data under a sound encoding.
+CLEAN = "-clean"
+
+
+def track_dataset(track: str) -> str:
+    """Return the dataset of a track: ``genome`` and ``genome-clean`` are both ``genome``."""
+    return track.removesuffix(CLEAN)
 
 
 @dataclass(frozen=True)
 class Profile:
     """A named set of experiments: which datasets and seeds, with which settings.
 
-    ``experiment["common"]`` holds settings for every dataset and ``experiment[<dataset>]`` those of one.
+    ``experiment["common"]`` holds settings for every dataset, ``experiment[<dataset>]`` those of one on the paper's
+    track and ``experiment[<dataset>-clean]`` those of its clean track. ``parts`` holds settings of single notebooks.
     """
 
     name: str
     seeds: tuple[int, ...]
     datasets: tuple[str, ...]
     experiment: Mapping[str, Mapping[str, Any]]
+    parts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
-    def config(self, dataset: str, **overrides: Any) -> ExperimentConfig:
-        """Return this profile's config for a dataset; overrides win over the profile."""
-        base = ExperimentConfig.from_dict({"dataset": dataset, **self.experiment.get("common", {})})
-        own = self.experiment.get(dataset, {})
+    def config(self, track: str, **overrides: Any) -> ExperimentConfig:
+        """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
+        if track.endswith(CLEAN) and track not in self.experiment:
+            raise ConfigError(f"profile {self.name!r} has no track {track!r}")
+        base = ExperimentConfig.from_dict({"dataset": track_dataset(track), **self.experiment.get("common", {})})
+        own = self.experiment.get(track, {})
         return base.replace(**own).replace(**overrides)
+
+    def part(self, name: str, override: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of one notebook's part; the notebook's own parameter wins over the profile."""
+        return {**self.parts.get(name, {}), **override}
 
 
 def load_profile(
@@ -276,8 +293,11 @@ def load_profile(
         hint = did_you_mean(name, known)
         raise ConfigError(f"unknown profile {name!r}{hint}; profiles in {folder.name}/: {', '.join(known)}")
     values = _safe_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
-    if not isinstance(values, dict) or set(values) != PROFILE_KEYS:
-        raise ConfigError(f"{name}.yaml must have exactly the keys {', '.join(sorted(PROFILE_KEYS))}")
+    if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | PART_KEYS:
+        raise ConfigError(
+            f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "
+            f"may have {', '.join(sorted(PART_KEYS))} and no others"
+        )
     for key in ("seeds", "datasets"):
         if not isinstance(values[key], list) or not values[key]:
             raise ConfigError(f"{name}.yaml: {key} must be a list of at least one, got {values[key]!r}")
@@ -285,13 +305,14 @@ def load_profile(
     for section, settings in (experiment or {}).items():
         sections[section] = sections.get(section, {}) | dict(settings)
     for section in sections:
-        if section not in (choices := ("common", *DATASETS)):
+        if section not in (choices := ("common", *DATASETS, *(f"{d}{CLEAN}" for d in DATASETS))):
             hint = did_you_mean(section, choices)
             raise ConfigError(f"{name}.yaml: unknown section {section!r}{hint}; sections: {', '.join(choices)}")
     seeds = tuple(integer(0, MAX_SEED)("seeds", s) for s in values["seeds"])
-    profile = Profile(name, seeds, tuple(values["datasets"]), sections)
-    for dataset in profile.datasets:
-        profile.config(dataset)
+    parts = {key: dict(values[key] or {}) for key in PART_KEYS & set(values)}
+    profile = Profile(name, seeds, tuple(values["datasets"]), sections, parts)
+    for track in (*profile.datasets, *(s for s in sections if s.endswith(CLEAN))):
+        profile.config(track)
     return profile
 
 

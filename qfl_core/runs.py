@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
@@ -24,6 +23,7 @@ from qfl_core.errors import ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
+from qfl_core.progress import bar
 from qfl_core.records import RunFolder, locked
 
 #: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
@@ -106,7 +106,7 @@ def run_experiment(
     splits : data already loaded for this config, to save the loading.
     """
     splits = load_splits(config) if splits is None else splits
-    identity = run_identity(config, splits)
+    identity = run_identity(config, splits.provenance.sha256)
     parent = run_parent(config, Path(results_dir))
     with locked(parent / f".{identity[:8]}.lock"):
         folder = _find(parent, identity, repeat)
@@ -124,12 +124,11 @@ def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, ident
     folder.mend()
     done = folder.records()
     state = State.from_json(done[-1]["state"]) if done else None
-    bar = tqdm(total=config.rounds, initial=state.done if state else 0, disable=not progress, unit="round")
-    with bar:
-        bar.set_description(f"{config.method} {config.dataset} seed {config.seed}")
+    name, done_before = f"{config.method} {config.dataset} seed {config.seed}", state.done if state else 0
+    with bar(config.rounds, "round", show=progress, initial=done_before, desc=name) as rounds:
         for record in train(federation, state):
             folder.append(record)
-            bar.update(record["state"]["done"] - bar.n)
+            rounds.update(record["state"]["done"] - rounds.n)
     folder.seal()
 
 
@@ -138,9 +137,9 @@ def run_parent(config: ExperimentConfig, results_dir: Path) -> Path:
     return results_dir / config.method / f"{config.dataset}-{config.encoding}" / config.split / f"seed-{config.seed}"
 
 
-def run_identity(config: ExperimentConfig, splits: Splits) -> str:
+def run_identity(config: ExperimentConfig, data_sha256: str) -> str:
     """Return the SHA-256 of what decides the numbers: config, data and the code that trains."""
-    parts = (config.digest, splits.provenance.sha256, code_digest())
+    parts = (config.digest, data_sha256, code_digest())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -157,9 +156,20 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
+def finished_run(config: ExperimentConfig, data_sha256: str, results_dir: str | Path = "results") -> RunResult | None:
+    """Return the newest finished run of this config, data and code, or ``None``; nothing is trained."""
+    existing = _folders(run_parent(config, Path(results_dir)), run_identity(config, data_sha256))
+    finished = [folder for folder in existing if folder.is_done]
+    return RunResult(finished[-1].path) if finished else None
+
+
+def _folders(parent: Path, identity: str) -> list[RunFolder]:
+    return [RunFolder(path) for path in sorted(parent.glob(f"*-{identity[:8]}"))]
+
+
 def _find(parent: Path, identity: str, repeat: bool) -> RunFolder:
     """Return the run of this identity: a finished one, an unfinished one to resume, or a new folder's name."""
-    existing = [RunFolder(path) for path in sorted(parent.glob(f"*-{identity[:8]}"))]
+    existing = _folders(parent, identity)
     finished = [folder for folder in existing if folder.is_done]
     unfinished = [folder for folder in existing if not folder.is_done]
     if finished and not repeat:

@@ -14,11 +14,11 @@ from typing import Any
 
 import joblib
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.errors import DataError, RunError
+from qfl_core.progress import bar
 from qfl_core.runs import RunResult, run_experiment
 
 
@@ -78,8 +78,10 @@ def sweep(
     with _backend(scheduler):
         parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
         tasks = (joblib.delayed(_run)(config, str(results_dir), config.dataset in without_files) for config in unique)
-        for config, outcome in tqdm(parallel(tasks), total=len(unique), disable=not progress, unit="run"):
-            found[config] = outcome
+        with bar(len(unique), "run", show=progress) as runs:
+            for config, outcome in parallel(tasks):
+                found[config] = outcome
+                runs.update()
     failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
     if failures:
         raise SweepError(failures, len(unique))

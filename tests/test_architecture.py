@@ -14,7 +14,7 @@ PACKAGE = ROOT / "qfl_core"
 # A room may import from rooms on its own or an earlier line, never from a later one.
 FLOORS = [
     {"errors", "streams"},
-    {"registry", "paths", "checks"},
+    {"registry", "paths", "checks", "progress"},
     {"config"},
     {"data", "qnn", "methods", "losses", "metrics", "controller", "optimizers"},
     {"engines"},
@@ -25,6 +25,7 @@ FLOORS = [
     {"experiment", "records"},
     {"runs"},
     {"sweep", "analysis"},
+    {"study"},
     {"figures", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

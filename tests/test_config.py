@@ -186,7 +186,7 @@ def test_overrides_win_over_a_profile():
     [
         (lambda p: p["experiment"]["common"].update(rouns=1), "did you mean 'rounds'"),
         (lambda p: p["experiment"].update(bfa={}), "unknown section 'bfa'"),
-        (lambda p: p.pop("seeds"), "exactly the keys"),
+        (lambda p: p.pop("seeds"), "must have the keys"),
         (lambda p: p.update(seeds=[-1]), "seeds=-1"),
         (lambda p: p.update(seeds=[2**40]), "seeds=1099511627776"),
         (lambda p: p.update(seeds=3), "seeds must be a list"),

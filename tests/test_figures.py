@@ -3,59 +3,73 @@
 import matplotlib.pyplot as plt
 import pytest
 
-from qfl_core.analysis import tidy
+from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
-from qfl_core.figures import apply_style, results, save
+from qfl_core.figures import apply_style, results
 from qfl_core.figures.style import METHOD_COLOURS
 from qfl_core.methods import METHODS
-from qfl_core.sweep import grid, sweep
-
-FACTS = ("data: stand-in", "2 seeds")
+from qfl_core.study import run_study
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    small = {"rounds": 2, "clients": 2, "train_size": 300, "val_size": 100, "test_size": 100}
-    base = load_profile("smoke").config("baf", source="stand-in", **small)
+def study(tmp_path_factory):
+    small = {"rounds": 2, "clients": 2, "train_size": 300, "val_size": 100, "test_size": 100, "source": "stand-in"}
     folder = tmp_path_factory.mktemp("results")
-    return sweep(grid(base, method=["default-qfl", "duqfl-prox"], seed=[0, 1]), folder, jobs=1, progress=False)
+    return run_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
 
 
-def drawn(runs):
-    trace = tidy([run for run in runs if run.config.method == "duqfl-prox"], "client_trace")
-    methods = ["default-qfl", "duqfl-prox"]
-    metrics = tidy(runs, "classification_metrics")
-    return {
-        "federated": results.federated_metrics(tidy(runs), methods, FACTS, {"majority class": 0.9}),
-        "classification_1": results.classification_curves(metrics, methods, results.CLASSIFICATION_1, FACTS),
-        "classification_2": results.classification_curves(metrics, methods, results.CLASSIFICATION_2, FACTS),
-        "behaviour": results.controller_behaviour(trace, FACTS),
-        "heatmaps": results.controller_heatmaps(trace, FACTS),
-        "shift": results.loss_shift_trace(trace, FACTS),
-        "unfold": results.unfold_level_behaviour(trace, FACTS),
-    }
-
-
-def test_every_figure_is_labelled_and_tells_its_origin(runs):
+@pytest.fixture
+def sheets(study):
     apply_style()
-    for name, figure in drawn(runs).items():
-        panels = [axis for axis in figure.axes if axis.get_title()]
-        assert len(panels) >= 2, name
-        assert all(axis.get_xlabel() and axis.has_data() for axis in panels), name
-        assert figure.get_supxlabel() == "data: stand-in  ·  2 seeds", name
+    ours = study.of("duqfl-prox")
+    yield [
+        results.federated_metrics(study, "federated", "baf"),
+        results.classification_curves(study, "metrics_BAF_1", results.CLASSIFICATION_1),
+        results.classification_curves(study, "metrics_BAF_2", results.CLASSIFICATION_2, fairness=True),
+        results.controller_behaviour(ours),
+        results.controller_heatmaps(ours),
+        results.loss_shift_trace(ours),
+        results.unfold_level_behaviour(ours),
+        results.cost_per_method({"baf": study}, {"baf": cost_table(study.rounds)}),
+    ]
     plt.close("all")
 
 
-def test_the_same_results_draw_the_same_bytes(runs, tmp_path):
-    apply_style()
+def test_every_figure_is_labelled_and_tells_its_origin(sheets):
+    for sheet in sheets:
+        figure = sheet.draw()
+        panels = [axis for axis in figure.axes if axis.get_title()]
+        assert len(panels) == len(sheet.panels), sheet.name
+        assert all(axis.get_xlabel() and axis.has_data() for axis in panels), sheet.name
+        assert "data: stand-in" in figure.get_supxlabel(), sheet.name
+
+
+def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
+    whole = sheets[0].draw()
+    for axis, name in zip(whole.axes, sheets[0].panels, strict=True):
+        alone = sheets[0].draw(name)
+        assert [a.get_title() for a in alone.axes] == [axis.get_title()]
+        entries = {text.get_text() for text in alone.legends[0].get_texts()}
+        assert entries <= {text.get_text() for text in whole.legends[0].get_texts()}
+        assert "DUQFL-Prox" in entries
+        assert alone.get_supxlabel().split() == whole.get_supxlabel().split()
+
+
+def test_no_two_panels_share_a_file(sheets):
+    names = [name for sheet in sheets for name in (sheet.name, *sheet.panels)]
+    assert len(names) == len(set(names))
+
+
+def test_the_same_results_draw_the_same_bytes(sheets, tmp_path):
     for folder in ("one", "two"):
-        save(drawn(runs)["federated"], "figure", tmp_path / folder)
-        plt.close("all")
-    for ending in ("pdf", "png"):
-        one, two = ((tmp_path / folder / f"figure.{ending}").read_bytes() for folder in ("one", "two"))
+        sheets[0].save(tmp_path / folder)
+    first = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    names = ["federated", *(f"panels/{name}" for name in sheets[0].panels)]
+    assert sorted(map(str, first)) == sorted(f"{name}.{ending}" for name in names for ending in ("pdf", "png"))
+    for path in first:
+        one, two = ((tmp_path / folder / path).read_bytes() for folder in ("one", "two"))
         assert one == two
         assert len(one) > 5_000
-    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == ["figure.pdf", "figure.png"]
 
 
 def test_every_method_has_a_colour_of_its_own():

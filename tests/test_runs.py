@@ -171,7 +171,7 @@ def test_a_run_holds_the_papers_six_files_and_where_they_come_from(whole):
 def test_folders_are_by_method_dataset_split_seed_and_timestamp(whole):
     *_, method, dataset, split, seed, stamp = whole.path.parts
     assert (method, dataset, split, seed) == ("duqfl-prox", "baf-pca", "label-skew", "seed-0")
-    identity = run_identity(CONFIG, SPLITS)
+    identity = run_identity(CONFIG, SPLITS.provenance.sha256)
     assert re.fullmatch(rf"\d{{8}}T\d{{12}}-{identity[:8]}", stamp)
 
 
@@ -460,9 +460,9 @@ def test_a_run_of_other_training_code_is_not_reused(tmp_path, monkeypatch, finis
 
 def test_other_data_or_another_config_is_another_run():
     identities = {
-        run_identity(CONFIG, SPLITS),
-        run_identity(CONFIG.replace(mu=0.02), SPLITS),
-        run_identity(CONFIG, planted_splits(seed=1)),
+        run_identity(CONFIG, SPLITS.provenance.sha256),
+        run_identity(CONFIG.replace(mu=0.02), SPLITS.provenance.sha256),
+        run_identity(CONFIG, planted_splits(seed=1).provenance.sha256),
     }
     assert len(identities) == 3
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import papermill
 import yaml
 
-from qfl_core.config import load_profile
+from qfl_core.config import PART_KEYS, load_profile
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.paths import params_dir
 
@@ -29,6 +29,7 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
     if datasets:
         values["datasets"] = datasets.replace(",", " ").split()
     known = papermill.inspect_notebook(str(notebook))
+    values = {name: value for name, value in values.items() if name in known or name not in PART_KEYS}
     for name in values:
         if name not in known:
             raise ConfigError(f"{notebook.name} has no parameter {name!r}{did_you_mean(name, known)}")

@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     matplotlib.use("Agg")
     from qfl_core.bench import draw, run_bench, table
-    from qfl_core.figures import save
+    from qfl_core.figures.style import write
 
     results = run_bench(quick=options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     partial = options.out / "bench.json.partial"
     partial.write_text(text, encoding="utf-8")
     partial.replace(options.out / "bench.json")
-    save(draw(results), "bench", options.out)
+    write(draw(results), "bench", options.out)
     print(table(results))
 
 

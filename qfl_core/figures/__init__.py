@@ -1,5 +1,6 @@
 """Figures: they read results and draw, and never train."""
 
-from qfl_core.figures.style import METHOD_COLOURS, apply_style, save
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import METHOD_COLOURS, apply_style
 
-__all__ = ["METHOD_COLOURS", "apply_style", "save"]
+__all__ = ["METHOD_COLOURS", "Sheet", "apply_style"]

@@ -2,91 +2,103 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from qfl_core.data.splits import Splits
-from qfl_core.figures.style import CLASS_COLOURS, footer, legend_below
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import CLASS_COLOURS
 
 
 def encoding_against_position(
-    panels: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]], facts: tuple[str, ...]
-) -> Figure:
-    """Draw the first angle of every sequence against its position in the class-sorted file list.
+    found: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]], facts: tuple[str, ...]
+) -> Sheet:
+    """Return the first angle of every sequence against its position in the class-sorted file list.
 
-    ``panels`` maps an encoding to (position (n,), angle (n,), label (n,)). A line that rises with position is the leak:
+    ``found`` maps an encoding to (position (n,), angle (n,), label (n,)). A line that rises with position is the leak:
     the list is sorted by class.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.0), sharex=True)
-    for axis, (encoding, (position, angle, label)) in zip(np.atleast_1d(axes), panels.items(), strict=True):
-        for value, name in enumerate(("human", "worm")):
-            mine = label == value
-            axis.scatter(
-                position[mine], angle[mine], s=3, alpha=0.5, color=CLASS_COLOURS[value], label=name, rasterized=True
-            )
-        axis.set(title=encoding, xlabel="position in the file list", ylabel="first feature (angle)")
-    legend_below(figure, figure.axes[0], columns=2)
-    for handle in figure.legends[0].legend_handles:
-        handle.set(sizes=[30], alpha=1)
-    footer(figure, *facts)
-    return figure
+    panels = {f"genome_{name}_position": partial(_position, name=name, found=found[name]) for name in found}
+    return Sheet("genome_encodings", panels, facts, size=(3.4, 3.0))
 
 
-def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Figure:
-    """Draw the density of each training angle, one curve a class."""
-    features = splits.train.X.shape[1]
-    figure, axes = plt.subplots(1, features, figsize=(2.6 * features, 2.6), sharey=True)
-    for column, axis in enumerate(np.atleast_1d(axes)):
-        for value, name in enumerate(class_names):
-            angle = splits.train.X[splits.train.y == value, column]
-            sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=name, fill=True, alpha=0.25, cut=0)
-        axis.set(title=f"feature {column + 1}", xlabel="angle", ylabel="density")
-    legend_below(figure, figure.axes[0], columns=2)
-    footer(figure, *facts)
-    return figure
+def _position(axis: Axes, name: str, found: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    position, angle, label = found
+    for value, kind in enumerate(("human", "worm")):
+        mine = label == value
+        axis.scatter(position[mine], angle[mine], s=3, alpha=0.5, color=CLASS_COLOURS[value], rasterized=True)
+        axis.scatter([], [], s=30, color=CLASS_COLOURS[value], label=kind)  # a marker that the legend can show
+    axis.set(title=name, xlabel="position in the file list", ylabel="first feature (angle)")
 
 
-def client_mix(table: pd.DataFrame, title: str, facts: tuple[str, ...]) -> Figure:
-    """Draw label share and chunk size of every client and round, from :meth:`Partition.table`."""
-    figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.2))
-    share = table.pivot(index="client", columns="round", values="share_of_label_1")
-    size = table.pivot(index="client", columns="round", values="samples")
-    common = {"annot": True, "annot_kws": {"fontsize": 7}, "linewidths": 0.5}
+def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Sheet:
+    """Return the density of each training angle, one curve a class."""
+    panels = {
+        f"baf_angle_{column + 1}": partial(_density, splits=splits, column=column, class_names=class_names)
+        for column in range(splits.train.X.shape[1])
+    }
+    return Sheet("baf_angles", panels, facts, size=(2.8, 2.8))
+
+
+def _density(axis: Axes, splits: Splits, column: int, class_names: tuple[str, str]) -> None:
+    for value, name in enumerate(class_names):
+        angle = splits.train.X[splits.train.y == value, column]
+        sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=name, fill=True, alpha=0.25, cut=0)
+    axis.set(title=f"feature {column + 1}", xlabel="angle", ylabel="density")
+
+
+def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, ...]) -> Sheet:
+    """Return label share and chunk size of every client and round, from :meth:`Partition.table`."""
+    share = {"values": "share_of_label_1", "vmax": 1, "cmap": "vlag", "fmt": ".2f", "label": "share of label 1"}
+    size = {"values": "samples", "vmax": None, "cmap": "Blues", "fmt": "d", "label": "samples"}
+    panels = {
+        f"{dataset}_label_mix": partial(_mix, table=table, title=f"{dataset}, {split}: label mix", **share),
+        f"{dataset}_quantity_mix": partial(_mix, table=table, title=f"{dataset}, {split}: quantity mix", **size),
+    }
+    return Sheet(f"{dataset}_client_mix", panels, facts, size=(4.5, 3.2))
+
+
+def _mix(axis: Axes, table: pd.DataFrame, title: str, values: str, label: str, **heatmap) -> None:
     sns.heatmap(
-        share, ax=axes[0], vmin=0, vmax=1, cmap="vlag", fmt=".2f", cbar_kws={"label": "share of label 1"}, **common
+        table.pivot(index="client", columns="round", values=values),
+        ax=axis,
+        vmin=0,
+        cbar_kws={"label": label},
+        annot=True,
+        annot_kws={"fontsize": 7},
+        linewidths=0.5,
+        **heatmap,
     )
-    sns.heatmap(size, ax=axes[1], vmin=0, cmap="Blues", fmt="d", cbar_kws={"label": "samples"}, **common)
-    axes[0].set_title(f"{title}: label mix")
-    axes[1].set_title(f"{title}: quantity mix")
-    footer(figure, *facts)
-    return figure
+    axis.set_title(title)
 
 
-def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Figure:
-    """Draw the references' balanced accuracy on every encoding, rows met in file order and shuffled.
+def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
+    """Return the references' balanced accuracy on every encoding, rows met in file order and shuffled.
 
     ``table`` has the columns encoding, model, order, balanced_accuracy. A gap between the two markers is the leak.
     """
-    encodings = list(table["encoding"].unique())
-    figure, axes = plt.subplots(1, len(encodings), figsize=(1.0 + 2.8 * len(encodings), 2.8), sharey=True)
-    for axis, encoding in zip(np.atleast_1d(axes), encodings, strict=True):
-        mine = table[table["encoding"] == encoding]
-        sns.stripplot(
-            mine,
-            x="balanced_accuracy",
-            y="model",
-            hue="order",
-            ax=axis,
-            palette=CLASS_COLOURS,
-            dodge=True,
-            jitter=False,
-            size=7,
-        )
-        axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1, label="chance")
-        axis.set(title=encoding, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])
-    legend_below(figure, figure.axes[0], columns=3)
-    footer(figure, *facts)
-    return figure
+    panels = {
+        f"leak_audit_{encoding}": partial(_leak, table=mine, encoding=encoding)
+        for encoding, mine in table.groupby("encoding", sort=False)
+    }
+    return Sheet("leak_audit", panels, facts, size=(3.4, 2.8))
+
+
+def _leak(axis: Axes, table: pd.DataFrame, encoding: str) -> None:
+    sns.stripplot(
+        table,
+        x="balanced_accuracy",
+        y="model",
+        hue="order",
+        ax=axis,
+        palette=CLASS_COLOURS,
+        dodge=True,
+        jitter=False,
+        size=7,
+    )
+    axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1, label="chance")
+    axis.set(title=encoding, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.figure import Figure
 
@@ -38,12 +37,16 @@ def apply_style() -> None:
     )
 
 
-def footer(figure: Figure, *facts: str) -> None:
+def footer(figure: Figure, *facts: str, width: float = 9.0) -> None:
     """Print where a figure's numbers come from in its lower right corner, e.g. data source, engine, seeds."""
-    figure.supxlabel("  ·  ".join(facts), x=0.995, ha="right", fontsize=7, color="0.4")
+    lines, room = [""], int(width * 19)  # letters of 7 points that fit an inch
+    for fact in facts:
+        joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
+        lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
+    figure.supxlabel("\n".join(lines), x=0.995, ha="right", fontsize=7, color="0.4")
 
 
-def save(figure: Figure, name: str, folder: Path) -> None:
+def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     # Dates and library versions out: the same results draw the same file.
@@ -55,10 +58,15 @@ def save(figure: Figure, name: str, folder: Path) -> None:
         temporary.replace(target)
 
 
-def legend_below(figure: Figure, axes: plt.Axes, columns: int) -> None:
-    """Place one legend under all panels, taken from the given axes, and remove the panels' own."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend_below(figure: Figure, columns: int, title: str | None = None) -> None:
+    """Place one legend of all panels' entries under them, each label once, and remove the panels' own."""
+    found: dict[str, object] = {}
     for panel in figure.axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
         if panel.get_legend():
             panel.get_legend().remove()
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+    if found:
+        figure.legend(
+            found.values(), found.keys(), title=title, loc="outside lower center", ncols=min(columns, len(found))
+        )

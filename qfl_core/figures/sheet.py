@@ -1,0 +1,60 @@
+"""A sheet: one figure made of panels, each of which can also stand alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from qfl_core.figures.style import footer, legend_below, write
+
+Panel = Callable[[Axes], None]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A named figure. ``panels`` maps the file name of each panel to the function that draws it on an axis.
+
+    ``facts`` are the footer: where the numbers come from. ``size`` is one panel's width and height in inches,
+    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend.
+    """
+
+    name: str
+    panels: Mapping[str, Panel]
+    facts: tuple[str, ...]
+    size: tuple[float, float] = (3.25, 3.1)
+    columns: int | None = None
+    legend: int = 6
+    legend_title: str | None = None
+
+    def draw(self, *names: str) -> Figure:
+        """Draw the panels, all or the named ones, with one legend below and the footer."""
+        chosen = {name: self.panels[name] for name in names or self.panels}
+        columns = min(self.columns or len(chosen), len(chosen))
+        rows = -(-len(chosen) // columns)
+        width, height = self.size
+        alone = 1.25 if len(chosen) == 1 else 1.0
+        figure, axes = plt.subplots(rows, columns, figsize=(alone * width * columns, height * rows), squeeze=False)
+        for axis, panel in zip(axes.flat, chosen.values(), strict=False):
+            panel(axis)
+        for axis in axes.flat[len(chosen) :]:
+            axis.set_axis_off()
+        legend_below(figure, self.legend if len(chosen) > 1 else 2, self.legend_title)
+        footer(figure, *self.facts, width=figure.get_figwidth())
+        return figure
+
+    def save(self, folder: Path) -> None:
+        """Write the figure to the folder and each panel to ``panels/`` in it, as PDF and PNG.
+
+        The whole figure stays open, so that a notebook shows it.
+        """
+        write(self.draw(), self.name, folder)
+        if len(self.panels) > 1:
+            for name in self.panels:
+                figure = self.draw(name)
+                write(figure, name, folder / "panels")
+                plt.close(figure)
