@@ -18,6 +18,16 @@ from qfl_core.qnn import QNN
 from qfl_core.streams import stream
 
 
+def model_of(config: ExperimentConfig) -> QNN:
+    """Return the circuit that a config trains."""
+    return QNN(
+        config.features,
+        feature_map_reps=config.feature_map_reps,
+        ansatz_reps=config.ansatz_reps,
+        feature_map=config.feature_map,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Encoded samples of several clients side by side: ``encoded[i]`` and labels ``y`` (total,), cut at ``offsets``."""
@@ -65,13 +75,7 @@ class Federation:
         """Load and share the data, build the model, and encode every sample once."""
         splits = load_splits(config) if splits is None else splits
         partition = make_partition(splits, config)
-        qnn = QNN(
-            config.features,
-            feature_map_reps=config.feature_map_reps,
-            ansatz_reps=config.ansatz_reps,
-            feature_map=config.feature_map,
-        )
-        engine = make_engine(config.engine, qnn, shots=config.shots)
+        engine = make_engine(config.engine, model_of(config), shots=config.shots)
         encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
         return cls(config, method or METHODS[config.method], splits, partition, engine, encoded)
 

@@ -8,7 +8,6 @@ is drawn a call.
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass
 
@@ -47,8 +46,7 @@ class PrimitivesEngine(Engine):
     shots : measurements behind each probability; needed, since a sampler has no exact values.
     sampler : ``"statevector"`` (StatevectorSampler), ``"aer"``, ``"fake"`` (a fake backend in the runtime's
         local mode) or ``"ibm"`` (hardware).
-    backend : the Aer simulator, fake or real backend; None is AerSimulator(), FakeFez or the least busy
-        device of the account in QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE.
+    backend : the Aer simulator, fake or real backend; None is AerSimulator() or FakeFez.
     transpiled : a measured circuit already transpiled for the backend, to run as it is.
     optimization_level, seed : the transpiler's.
 
@@ -80,7 +78,7 @@ class PrimitivesEngine(Engine):
         if sampler == "statevector" and backend is not None:
             raise ValueError("sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one")
         self.sampler = sampler
-        self.backend = _default_backend(sampler, qnn.num_qubits) if backend is None else backend
+        self.backend = _default_backend(sampler) if backend is None else backend
         self.kind = kind_of(self.backend)
         if transpiled is None:
             transpiled = qnn.measured()
@@ -195,7 +193,7 @@ def measured_qubits(circuit: QuantumCircuit, count: int) -> tuple[int, ...]:
     return tuple(found[k] for k in range(count))
 
 
-def _default_backend(sampler: str, num_qubits: int):
+def _default_backend(sampler: str):
     if sampler == "statevector":
         return None
     if sampler == "aer":
@@ -206,10 +204,4 @@ def _default_backend(sampler: str, num_qubits: int):
         from qiskit_ibm_runtime.fake_provider import FakeFez
 
         return FakeFez()
-    token, instance = os.environ.get("QISKIT_IBM_TOKEN"), os.environ.get("QISKIT_IBM_INSTANCE")
-    if not token or not instance:
-        raise ValueError("sampler='ibm' without a backend needs QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE")
-    from qiskit_ibm_runtime import QiskitRuntimeService
-
-    service = QiskitRuntimeService(channel="ibm_quantum_platform", token=token, instance=instance)
-    return service.least_busy(operational=True, simulator=False, min_num_qubits=num_qubits)
+    raise ValueError("sampler='ibm' needs a backend: qfl_core.hardware.connect() opens the account, and its devices")
