@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 
 from qfl_core.registry import METHOD_NAMES
 
-_SAFE = sns.color_palette("colorblind").as_hex()
+SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
-METHOD_COLOURS = dict(
-    zip(METHOD_NAMES, (_SAFE[7], _SAFE[1], _SAFE[2], _SAFE[5], _SAFE[9], _SAFE[4], _SAFE[0]), strict=True)
-)
-CLASS_COLOURS = (_SAFE[0], _SAFE[1])
+METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
+CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
 
 

@@ -89,7 +89,9 @@ class HardwareConfig:
         known = cls.describe()
         for key in values:
             if key not in known:
-                raise ConfigError(f"unknown hardware setting {key!r}{did_you_mean(key, known)}; known: {', '.join(known)}")
+                raise ConfigError(
+                    f"unknown hardware setting {key!r}{did_you_mean(key, known)}; known: {', '.join(known)}"
+                )
         return cls(**values)
 
     @classmethod

@@ -56,7 +56,7 @@ class Device:
     @property
     def two_qubit_gates(self) -> int:
         """Gates on two qubits in the transpiled circuit."""
-        return sum(1 for i in self.transpiled.data if len(i.qubits) == 2 and i.operation.name != "barrier")
+        return two_qubit_gates(self.transpiled)
 
     @cached_property
     def seconds_per_shot(self) -> float:
@@ -75,9 +75,7 @@ class Device:
 
     def density(self, shots: int | None = None, noise_scale: float = 1.0) -> DensityEngine:
         """Return the noisy engine for exactly this circuit."""
-        return DensityEngine(
-            self.qnn, shots, backend=self.backend, transpiled=self.transpiled, noise_scale=noise_scale
-        )
+        return DensityEngine(self.qnn, shots, backend=self.backend, transpiled=self.transpiled, noise_scale=noise_scale)
 
     def prepare_local_mode(self) -> None:
         """Let a fake backend simulate the noise of the circuit's qubits only.
@@ -94,9 +92,16 @@ class Device:
 def compile_for(qnn: QNN, backend, optimization_level: int = 3, seed: int = 0) -> Device:
     """Transpile the measured circuit for a backend that is large enough."""
     if backend.num_qubits is not None and backend.num_qubits < qnn.num_qubits:
-        raise HardwareError(f"backend {backend.name} has {backend.num_qubits} qubits, the circuit needs {qnn.num_qubits}")
+        raise HardwareError(
+            f"backend {backend.name} has {backend.num_qubits} qubits, the circuit needs {qnn.num_qubits}"
+        )
     circuit = transpile(qnn.measured(), backend, optimization_level=optimization_level, seed_transpiler=seed)
     return Device(qnn, backend, circuit)
+
+
+def two_qubit_gates(circuit: QuantumCircuit) -> int:
+    """Return how many gates of a circuit act on two qubits."""
+    return sum(1 for i in circuit.data if len(i.qubits) == 2 and i.operation.name != "barrier")
 
 
 def to_qpy(circuits: list[QuantumCircuit]) -> tuple[bytes, str]:
@@ -124,7 +129,9 @@ def fake_backend(name: str):
     """Return a new fake backend by its name."""
     known = fake_backends()
     if name not in known:
-        raise HardwareError(f"unknown fake backend {name!r}{did_you_mean(name, known)}; known: {', '.join(sorted(known))}")
+        raise HardwareError(
+            f"unknown fake backend {name!r}{did_you_mean(name, known)}; known: {', '.join(sorted(known))}"
+        )
     return known[name]()
 
 

@@ -155,7 +155,10 @@ class Execution:
             # Zero is "no seed" to the runtime's simulator.
             seed = int(stream(config.seed, "hardware-execution", position, attempt).integers(1, 2**31))
             return {"simulator": {"seed_simulator": seed}}
-        options: dict = {"environment": {"job_tags": [tag]}, "max_execution_time": math.ceil(max(config.max_seconds, 1))}
+        options: dict = {
+            "environment": {"job_tags": [tag]},
+            "max_execution_time": math.ceil(max(config.max_seconds, 1)),
+        }
         if "dynamical-decoupling" in config.mitigation:
             options["dynamical_decoupling"] = {"enable": True, "sequence_type": "XY4"}
         if "twirling" in config.mitigation:
@@ -177,7 +180,9 @@ class Execution:
                 handle = client.ask(f"job {record.job_id} cannot be read", self.service.job, record.job_id)
             status = self._wait(handle)
             if status in FAILED:
-                reason = client.blotted(str(client.ask("no reason is known", handle.error_message) or "no reason given"))
+                reason = client.blotted(
+                    str(client.ask("no reason is known", handle.error_message) or "no reason given")
+                )
                 self._append(FAILED[status], record, reason=reason[:500])
                 return f"job {job.key!r} ({record.job_id}) {FAILED[status]}: {reason[:200]}; retry it alone"
             if status != "DONE":

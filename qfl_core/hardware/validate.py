@@ -15,18 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from qfl_core.engines import make_engine
 from qfl_core.engines.base import sample
 from qfl_core.errors import HardwareError
 from qfl_core.hardware import service as client
 from qfl_core.hardware.config import HardwareConfig
-from qfl_core.hardware.device import fake_backend, fake_twin
+from qfl_core.hardware.device import fake_backend, fake_twin, two_qubit_gates
 from qfl_core.hardware.jobs import Execution
 from qfl_core.hardware.mitigation import correct, measured_confusion, odd_share
 from qfl_core.hardware.plan import CALIBRATION, Plan, calibration_circuits, make_plan
 from qfl_core.hardware.store import Folder
-from qfl_core.metrics import roc_auc
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
 
@@ -170,6 +170,9 @@ def simulated_curves(plan: Plan) -> pd.DataFrame:
     shots, seed, y = plan.config.shots, plan.config.seed, plan.samples.y
     exact = make_engine("statevector", plan.qnn)
     noisy = plan.device.density()
+    ideal = plan.qnn.circuit.decompose()
+    logical = {"depth": ideal.depth(), "two_qubit_gates": two_qubit_gates(ideal)}
+    physical = {"depth": plan.device.depth, "two_qubit_gates": plan.device.two_qubit_gates}
     rows = []
     for number, one in enumerate(plan.series):
         p0 = exact.probabilities(exact.encode(plan.samples.X), one.weights)
@@ -177,10 +180,8 @@ def simulated_curves(plan: Plan) -> pd.DataFrame:
         for c, checkpoint in enumerate(one.rounds):
             facts = {"method": one.method, "seed": one.seed, "checkpoint": int(checkpoint), "samples": len(y)}
             rng = stream(seed, "hardware-shots", number, c)
-            logical = {"depth": plan.qnn.circuit.decompose().depth(), "two_qubit_gates": _two_qubit(plan)}
-            physical = {"depth": plan.device.depth, "two_qubit_gates": plan.device.two_qubit_gates}
-            exact_row = {f"{m}{end}": v for m, v in scores(y, p0[c], p0[c]).items() for end in ("", "_low", "_high")}
-            rows.append(facts | {"curve": "noiseless", "kind": exact.kind, "shots": 0} | logical | exact_row)
+            certain = with_interval(y, p0[c], p0[c : c + 1], p0[c])
+            rows.append(facts | {"curve": "noiseless", "kind": exact.kind, "shots": 0} | logical | certain)
             for curve, p, kind, size in (("shots", p0, "shots", logical), ("noise", p1, noisy.kind, physical)):
                 measured = sample(p[c], shots, rng)
                 again = rng.binomial(shots, np.broadcast_to(measured, (REPEATS, len(y)))) / shots
@@ -189,20 +190,18 @@ def simulated_curves(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _two_qubit(plan: Plan) -> int:
-    return sum(1 for i in plan.qnn.circuit.decompose().data if len(i.qubits) == 2)
-
-
-def scores(y: np.ndarray, p: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """Return accuracy, ROC-AUC and the total variation distance from the noiseless model.
+def scores(y: np.ndarray, p: np.ndarray, reference: np.ndarray) -> dict[str, np.ndarray]:
+    """Return accuracy, ROC-AUC and the total variation distance from the noiseless model, of p (..., n) each (...,).
 
     The predicted distribution of a sample is (1 - p, p), so its distance is |p - p_noiseless|; the mean over samples.
     """
-    both = 0 < y.sum() < len(y)
+    positives = int(y.sum())
+    pairs = positives * (len(y) - positives)
+    ranks = rankdata(p, axis=-1)[..., y == 1].sum(axis=-1)
     return {
-        "accuracy": float(((p >= 0.5) == (y == 1)).mean()),
-        "roc_auc": roc_auc(y, p) if both else float("nan"),
-        "tvd": float(np.abs(p - reference).mean()),
+        "accuracy": ((p >= 0.5) == (y == 1)).mean(axis=-1),
+        "roc_auc": (ranks - positives * (positives + 1) / 2) / pairs if pairs else np.full(p.shape[:-1], np.nan),
+        "tvd": np.abs(p - reference).mean(axis=-1),
     }
 
 
@@ -211,12 +210,12 @@ def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np
 
     ``again`` are repeats of the shots: what measuring once more would give if the measured shares were the truth.
     """
-    found = scores(y, p, reference)
-    repeats = pd.DataFrame([scores(y, row, reference) for row in again])
-    for name in METRICS:
-        low, high = repeats[name].quantile([0.025, 0.975])
-        found[f"{name}_low"], found[f"{name}_high"] = min(low, found[name]), max(high, found[name])
-    return found
+    found, repeats = scores(y, p, reference), scores(y, again, reference)
+    row = {}
+    for name, value in found.items():
+        low, high = np.quantile(repeats[name], [0.025, 0.975])
+        row |= {name: float(value), f"{name}_low": float(min(low, value)), f"{name}_high": float(max(high, value))}
+    return row
 
 
 def replay(folder: Folder) -> Validation:

@@ -1,0 +1,113 @@
+"""How much noise and how few shots do trained models bear? Ours, on the density engine, over seeds.
+
+Two tables: the last checkpoint of every run over noise scale and shots, and every checkpoint under the device's own
+noise, which is what the claim "Prox checkpoints are steadier, and close to the simulators" is tested on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from qfl_core.data import load_splits
+from qfl_core.engines import make_engine
+from qfl_core.engines.base import sample
+from qfl_core.federation import model_of
+from qfl_core.hardware.checkpoints import load_checkpoints
+from qfl_core.hardware.config import HardwareConfig
+from qfl_core.hardware.device import Device, compile_for, fake_backend, fake_twin
+from qfl_core.metrics import roc_auc
+from qfl_core.runs import RunResult
+from qfl_core.streams import stream
+
+
+def study_device(run: RunResult, config: HardwareConfig) -> Device:
+    """Return the device whose noise is studied: always a snapshot, so that the study needs no account."""
+    name = config.backend
+    backend = fake_backend(name) if config.is_local else fake_twin(name)
+    return compile_for(model_of(run.config), backend, config.optimization_level)
+
+
+def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
+    """Return the last checkpoints' scores for every noise scale and number of shots, 0 shots being exact values.
+
+    One row a method, seed, noise scale and shots, on the whole test part; runs share features and circuit.
+    """
+    device = device or study_device(runs[0], config)
+    parts = {run.config.seed: load_splits(run.config).test for run in runs}
+    rows = []
+    for level, scale in enumerate(config.noise_scales):
+        engine = device.density(noise_scale=scale)
+        encoded = {seed: engine.encode(part.X) for seed, part in parts.items()}
+        for run in runs:
+            seed, part = run.config.seed, parts[run.config.seed]
+            p = engine.probabilities(encoded[seed], run.weights[-1])
+            for shots in (0, *config.study_shots):
+                # The same stream for both methods: their comparison is paired.
+                measured = sample(p, shots, stream(seed, "noise-study", level, shots)) if shots else p
+                facts = {"method": run.config.method, "seed": seed, "noise_scale": scale, "shots": shots}
+                rows.append(
+                    facts
+                    | {"kind": engine.kind if scale else "shots" if shots else "exact"}
+                    | _scores(part.y, measured)
+                )
+    return pd.DataFrame(rows)
+
+
+def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
+    """Return every checkpoint's accuracy, noiseless and under the device's noise at ``config.shots``.
+
+    One row a method, seed, checkpoint and kind (exact, shots, noisy), on the whole test part.
+    """
+    device = device or study_device(runs[0], config)
+    exact, noisy = make_engine("statevector", device.qnn), device.density()
+    rows = []
+    for run in runs:
+        one, part = load_checkpoints(run, config.checkpoints, device.qnn), load_splits(run.config).test
+        p0 = exact.probabilities(exact.encode(part.X), one.weights)
+        p1 = noisy.probabilities(noisy.encode(part.X), one.weights)
+        for c, checkpoint in enumerate(one.rounds):
+            rng = stream(one.seed, "noise-checkpoints", c)
+            measured = {"exact": p0[c], "shots": sample(p0[c], config.shots, rng)}
+            measured[noisy.kind] = sample(p1[c], config.shots, rng)
+            for kind, p in measured.items():
+                facts = {"method": one.method, "seed": one.seed, "checkpoint": int(checkpoint), "kind": kind}
+                facts |= {"shots": 0 if kind == "exact" else config.shots, "tvd": float(np.abs(p - p0[c]).mean())}
+                rows.append(facts | _scores(part.y, p))
+    return pd.DataFrame(rows)
+
+
+def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
+    """Return, for each method and seed, how unsteady the checkpoints are and how far from the simulator.
+
+    ``unsteadiness`` is the standard deviation of the accuracy changes between successive checkpoints of that kind;
+    ``distance`` the mean over checkpoints of |accuracy - noiseless accuracy|; ``tvd`` the mean total variation
+    distance. Lower is better in all three. The initial weights, which both methods share, are left out.
+    """
+    rows = []
+    for (method, seed), found in table[table["checkpoint"] > 0].groupby(["method", "seed"], sort=False):
+        accuracy = found.pivot(index="checkpoint", columns="kind", values="accuracy").sort_index()
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "kind": kind,
+                "checkpoints": len(accuracy),
+                "unsteadiness": float(accuracy[kind].diff().std(ddof=0)),
+                "distance": float((accuracy[kind] - accuracy["exact"]).abs().mean()),
+                "tvd": float(found.loc[found["kind"] == kind, "tvd"].mean()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    both = 0 < y.sum() < len(y)
+    predicted = p >= 0.5
+    return {
+        "accuracy": float((predicted == (y == 1)).mean()),
+        "balanced_accuracy": float((predicted[y == 1].mean() + 1 - predicted[y == 0].mean()) / 2) if both else np.nan,
+        "roc_auc": roc_auc(y, p) if both else float("nan"),
+    }
