@@ -16,9 +16,9 @@ from qfl_core.methods import METHODS
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
 CURVES = {
-    "noiseless": ("noiseless simulator", "0.35", "", "--"),
-    "shots": ("shot simulator", SAFE[2], "s", "-"),
-    "noise": ("noisy simulator", SAFE[1], "^", "-"),
+    "noiseless": ("noiseless", "0.35", "", "--"),
+    "shots": ("sampled", SAFE[2], "s", "-"),
+    "noise": ("device noise", SAFE[1], "^", "-"),
     "execution": ("SamplerV2", SAFE[0], "o", "-"),
 }
 SIDEWAYS = 0.08  # of a checkpoint, so that intervals do not hide each other
@@ -35,7 +35,7 @@ def real_ibm_validation(validation: Validation) -> Sheet:
         for method in methods
     }
     facts = (*validation.facts, "bars: 95 % of repeats of the shots")
-    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.4), legend=2)
+    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.4), legend=4)
 
 
 def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
@@ -45,7 +45,7 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
         if found.empty:
             continue
         kinds = ", ".join(found["kind"].unique())
-        label = f"{name}: {kinds}, {found['samples'].iloc[0]} samples"
+        label = f"{name} ({kinds}, {found['samples'].iloc[0]} samples)"
         spread = [found["accuracy"] - found["accuracy_low"], found["accuracy_high"] - found["accuracy"]]
         step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (number - 1.5)
         line = {"color": colour, "label": label, "marker": marker, "markersize": 3.5, "linestyle": dashes}
@@ -56,7 +56,7 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
                 found["checkpoint"] + step, found["accuracy"], yerr=spread, capsize=1.5, elinewidth=0.8, **line
             )
     ran = set(rows.loc[rows["curve"] == "execution", "kind"])
-    note = "" if ran == {"hardware"} else "\n(nothing ran on a quantum computer)" if ran else "\n(not executed yet)"
+    note = "" if ran == {"hardware"} else ": nothing ran on a quantum computer" if ran else ": not executed yet"
     axis.set(title=METHODS[method].label + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 

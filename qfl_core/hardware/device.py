@@ -119,9 +119,8 @@ def fake_backends() -> dict[str, type]:
     found = {}
     for name in dir(fake_provider):
         cls = getattr(fake_provider, name)
-        if isinstance(cls, type) and hasattr(cls, "backend_name") and hasattr(cls, "conf_filename"):
-            if cls.backend_name:
-                found[cls.backend_name] = cls
+        if isinstance(cls, type) and hasattr(cls, "conf_filename") and getattr(cls, "backend_name", None):
+            found[cls.backend_name] = cls
     return found
 
 

@@ -170,12 +170,13 @@ class Execution:
         record = self.folder.ledger.jobs().get(job.key)
         if record is None or record.state == "finished":
             return None
+        ended = f"job {job.key!r} ({record.job_id}) {record.state}: {record.facts.get('reason', '')}; retry it alone"
         if record.state in ("failed", "cancelled"):
-            return f"job {job.key!r} ({record.job_id}) {record.state}: {record.facts.get('reason', '')}; retry it alone"
+            return ended
         try:
             handle = self._handles.get(job.key)
             if handle is None and self.service is None:
-                return f"job {job.key!r} ({record.job_id}) {record.state}: {record.facts.get('reason', '')}; retry it alone"
+                return ended
             if handle is None:
                 handle = client.ask(f"job {record.job_id} cannot be read", self.service.job, record.job_id)
             status = self._wait(handle)
