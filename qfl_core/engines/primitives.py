@@ -135,7 +135,7 @@ class PrimitivesEngine(Engine):
         return Measured(odd, self.shots, counts, str(job.job_id()))
 
     def pub(self, encoded: Encoded, weights: np.ndarray) -> tuple[QuantumCircuit, np.ndarray, int]:
-        """Return all samples and ``weights : (B, P)`` as one broadcast PUB: circuit, values (B, n, parameters), shots."""
+        """Return all samples and ``weights : (B, P)`` as one PUB: circuit, values (B, n, parameters), shots."""
         shape = (len(weights), len(encoded))
         X = encoded.rows
         values = {p: np.broadcast_to(X[:, k], shape) for k, p in enumerate(self.qnn.input_parameters)}

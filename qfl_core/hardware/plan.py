@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from qiskit import QuantumCircuit, transpile
+from qiskit.circuit import Parameter
 
 from qfl_core.data import load_splits
 from qfl_core.data.splits import Split
@@ -147,8 +148,20 @@ def make_plan(
     folder = Folder(root / "hardware" / plan.name)
     stored = folder.circuit()
     if stored is not None:
-        plan = replace(plan, device=replace(device, transpiled=stored))
+        plan = replace(plan, device=replace(device, transpiled=_with_parameters_of(qnn, stored)))
     return plan, folder
+
+
+def _with_parameters_of(qnn: QNN, circuit: QuantumCircuit) -> QuantumCircuit:
+    """Return a stored circuit with the model's own parameters: read back, they have only their names in common."""
+    own = {p.name: p for p in (*qnn.input_parameters, *qnn.weight_parameters)}
+    unknown = sorted(p.name for p in circuit.parameters if p.name not in own)
+    if unknown:
+        raise HardwareError(f"the stored circuit has parameters {unknown} that the model does not have")
+    # In two steps: a circuit refuses two parameters of one name even for a moment.
+    passing = {p: Parameter(f"{p.name} of the model") for p in circuit.parameters}
+    circuit = circuit.assign_parameters(passing)
+    return circuit.assign_parameters({passing[p]: own[p.name] for p in passing})
 
 
 def calibration_circuits(device: Device) -> list[QuantumCircuit]:
