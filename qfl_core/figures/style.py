@@ -41,8 +41,7 @@ def footer(figure: Figure, *facts: str, width: float = 9.0) -> None:
     for fact in facts:
         joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
         lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
-    # Below the figure, where no legend can reach; files are cut to what is drawn, so it stays inside them.
-    figure.supxlabel("\n".join(lines), x=0.995, y=-0.01, ha="right", va="top", fontsize=7, color="0.4")
+    figure.supxlabel("\n".join(lines), x=0.995, ha="right", fontsize=7, color="0.4")
 
 
 def write(figure: Figure, name: str, folder: Path) -> None:
