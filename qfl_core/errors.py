@@ -18,13 +18,12 @@ class RunError(RuntimeError):
     """A run cannot start, go on or be read."""
 
 
-<<<<<<< HEAD
 class HardwareError(RunError):
     """A backend, its service, a job or a ledger does not allow what was asked; nothing was submitted twice."""
-=======
+
+
 class AnalysisError(ValueError):
     """Runs cannot be compared as asked, or a claim names what does not exist."""
->>>>>>> main
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

@@ -56,7 +56,13 @@ class ApiDouble:
         return {"usage_limit_seconds": 600, "usage_consumed_seconds": 600 - self.remaining}
 
     def backend_status(self, name):
-        return {"backend_name": name, "backend_version": "1", "operational": True, "status_msg": "active", "pending_jobs": 0}
+        return {
+            "backend_name": name,
+            "backend_version": "1",
+            "operational": True,
+            "status_msg": "active",
+            "pending_jobs": 0,
+        }
 
     def backend_properties(self, *_, **__):
         return FakeManilaV2().properties().to_dict()

@@ -358,9 +358,7 @@ def test_no_credentials_is_an_error_that_names_the_variables(monkeypatch):
         client.connect()
 
 
-def test_a_planted_token_reaches_no_file_log_output_or_exception(
-    runs, tmp_path, api, monkeypatch, caplog, capfd
-):
+def test_a_planted_token_reaches_no_file_log_output_or_exception(runs, tmp_path, api, monkeypatch, caplog, capfd):
     monkeypatch.setenv(client.TOKEN, SECRET)
     monkeypatch.setenv(client.INSTANCE, CRN)
     caplog.set_level(logging.DEBUG)

@@ -113,7 +113,7 @@ def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]
         "noise_shots": partial(_shots, grid=grid),
         "noise_steadiness": partial(_steadiness, steady=steady),
     }
-    return Sheet("noise_study", panels, facts, size=(3.6, 3.2))
+    return Sheet("noise_study", panels, facts, size=(3.7, 3.2))
 
 
 def _scale(axis: Axes, grid: pd.DataFrame) -> None:
@@ -146,9 +146,10 @@ def _steadiness(axis: Axes, steady: pd.DataFrame) -> None:
         style = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}
         axis.plot(found["distance"], found["unsteadiness"], "o", markersize=4.5, alpha=0.8, **style)
     axis.set(
-        title="Steadiness of checkpoints, a point a seed",
+        title="Steadiness, one point a seed",
         xlabel="mean |noisy - noiseless accuracy|",
         ylabel="s.d. of accuracy changes",
     )
     axis.set_xlim(left=0)
     axis.set_ylim(bottom=0)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
