@@ -71,6 +71,15 @@ refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store
 	@cd notebooks && for source in *.py; do \
 	  env -u QFL_DATA_DIR QFL_OFFLINE=1 ../$(PY) -m jupytext --quiet --to ipynb --execute "$$source"; done
 
+##@ Hardware
+
+# QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE come from the environment alone.
+.PHONY: hardware
+hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=120, DATASET=, PROFILE=)
+	@$(PY) -m qfl_core.hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
+	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
+	  $(if $(DATASET),--dataset $(DATASET))
+
 ##@ Check
 
 .PHONY: test

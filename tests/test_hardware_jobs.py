@@ -1,12 +1,8 @@
 """Jobs: knowing the cost, submitting once, losing nothing, against a double of IBM's service."""
 
-import json
 import logging
-import os
 import traceback
-import warnings
 
-import numpy as np
 import pytest
 from planted import planted_splits, small
 from runtime_double import ApiDouble, genuine_client, renamed, service_over
@@ -17,7 +13,7 @@ from qfl_core.hardware import HardwareConfig, replay, validate
 from qfl_core.hardware import service as client
 from qfl_core.hardware.jobs import Execution
 from qfl_core.hardware.ledger import Ledger, LedgerNotice
-from qfl_core.hardware.store import Folder, folders
+from qfl_core.hardware.store import folders
 from qfl_core.hardware.validate import dry_run
 from qfl_core.runs import run_experiment
 
@@ -315,9 +311,10 @@ def test_an_object_that_only_claims_to_be_a_device_or_a_job_is_fake(api):
 
 
 def test_no_parameter_sets_the_kind():
+    from qiskit_ibm_runtime.fake_provider import FakeManilaV2
+
     from qfl_core.engines import make_engine
     from qfl_core.qnn import QNN
-    from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
     engine = make_engine("primitives", QNN(2), shots=8, sampler="ibm", backend=renamed(FakeManilaV2(), "ibm_fez"))
     assert engine.kind == engine.describe()["kind"] == "fake"
@@ -338,10 +335,8 @@ def test_one_line_of_the_package_can_produce_the_label(request):
                 values = [node.value]
             elif isinstance(node, ast.Dict):
                 values = [v for k, v in zip(node.keys, node.values, strict=True) if getattr(k, "value", "") == "kind"]
-            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-                values = [node.value]
-            elif isinstance(node, ast.keyword) and node.arg == "kind":
-                values = [node.value]
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)) or getattr(node, "arg", None) == "kind":
+                values = [getattr(node, "value", None)]
             found += [path.name for v in values if isinstance(v, ast.Constant) and v.value == "hardware"]
     assert found == ["kinds.py"]
 

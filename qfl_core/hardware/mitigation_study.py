@@ -7,6 +7,8 @@ coherent error, which is what decoupling and twirling act on: the table shows th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from qiskit import QuantumCircuit, transpile
@@ -17,20 +19,25 @@ from qiskit.transpiler.passes import ALAPScheduleAnalysis, PadDelay, PadDynamica
 
 from qfl_core.engines import make_engine
 from qfl_core.engines.noise import used_qubits
+from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import Device
 from qfl_core.hardware.mitigation import correct, measured_confusion, model_confusion, odd_share
-from qfl_core.hardware.plan import Plan
+from qfl_core.hardware.noise_study import snapshot
+from qfl_core.hardware.plan import draft
 from qfl_core.hardware.validate import scores
+from qfl_core.runs import RunResult
 from qfl_core.streams import stream
 
 TWIRLS = 4
 
 
-def mitigation_table(plan: Plan, samples: int = 10) -> pd.DataFrame:
+def mitigation_table(runs: Sequence[RunResult], config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
     """Return accuracy and total variation distance with each kind of mitigation, the last checkpoints' mean.
 
-    ``samples`` of the plan's local ones are used, at the plan's shots; columns hold the mean over methods.
+    Of the samples that the backend would execute, the first ``samples`` are used, at the config's shots; columns hold
+    the mean over the runs' methods.
     """
+    plan = draft(runs, config, snapshot(config), track="", profile="")
     X, y = plan.local.X[:samples], plan.local.y[:samples]
     device, shots, seed = plan.device, plan.config.shots, plan.config.seed
     exact = make_engine("statevector", plan.qnn)

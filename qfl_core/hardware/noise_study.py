@@ -25,9 +25,12 @@ from qfl_core.streams import stream
 
 def study_device(run: RunResult, config: HardwareConfig) -> Device:
     """Return the device whose noise is studied: always a snapshot, so that the study needs no account."""
-    name = config.backend
-    backend = fake_backend(name) if config.is_local else fake_twin(name)
-    return compile_for(model_of(run.config), backend, config.optimization_level)
+    return compile_for(model_of(run.config), snapshot(config), config.optimization_level)
+
+
+def snapshot(config: HardwareConfig):
+    """Return the fake backend of the config, or that of the device it names."""
+    return fake_backend(config.backend) if config.is_local else fake_twin(config.backend)
 
 
 def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:

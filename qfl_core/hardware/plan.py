@@ -126,14 +126,8 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(
-    runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: str, profile: str, root: Path
-) -> tuple[Plan, Folder]:
-    """Return the plan for the runs' checkpoints and its folder below ``root``.
-
-    ``runs`` are of the same config but for the method. The circuit is transpiled once in the life of a folder and read
-    from there afterwards: a transpiler's seed has not always kept its meaning.
-    """
+def draft(runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: str, profile: str) -> Plan:
+    """Return the plan for the checkpoints of ``runs``, which are of the same config but for the method."""
     experiment = runs[0].config
     for run in runs[1:]:
         if run.config.replace(method=experiment.method) != experiment:
@@ -144,11 +138,22 @@ def make_plan(
     samples = subset(splits.test, config.samples, config.seed)
     local = subset(samples, config.local_samples, config.seed)
     device = compile_for(qnn, backend, config.optimization_level)
-    plan = Plan(config, track, profile, splits.source, device, series, samples, local)
+    return Plan(config, track, profile, splits.source, device, series, samples, local)
+
+
+def make_plan(
+    runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: str, profile: str, root: Path
+) -> tuple[Plan, Folder]:
+    """Return the plan and its folder below ``root``.
+
+    The circuit is transpiled once in the life of a folder and read from there afterwards: a transpiler's seed has not
+    always kept its meaning.
+    """
+    plan = draft(runs, config, backend, track=track, profile=profile)
     folder = Folder(root / "hardware" / plan.name)
     stored = folder.circuit()
     if stored is not None:
-        plan = replace(plan, device=replace(device, transpiled=_with_parameters_of(qnn, stored)))
+        plan = replace(plan, device=replace(plan.device, transpiled=_with_parameters_of(plan.qnn, stored)))
     return plan, folder
 
 
