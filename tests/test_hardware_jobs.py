@@ -13,8 +13,8 @@ from qfl_core.hardware import HardwareConfig, replay, validate
 from qfl_core.hardware import service as client
 from qfl_core.hardware.jobs import Execution
 from qfl_core.hardware.ledger import Ledger, LedgerNotice
+from qfl_core.hardware.pipeline import dry_run
 from qfl_core.hardware.store import folders
-from qfl_core.hardware.validate import dry_run
 from qfl_core.runs import run_experiment
 
 SMALL = {"checkpoints": 2, "samples": 8, "local_samples": 3, "shots": 64, "optimization_level": 1}
@@ -413,9 +413,8 @@ def test_two_processes_do_not_both_submit(runs, tmp_path, api):
             seen.append(len(jobs))
             super()._submit(jobs)
 
-    from qfl_core.hardware import validate as module_function  # noqa: F401
+    from qfl_core.hardware.pipeline import _store
     from qfl_core.hardware.plan import make_plan
-    from qfl_core.hardware.validate import _store
 
     service = service_over(api)
     plan, folder = make_plan(runs, config, service.backend(), track="planted", profile="smoke", root=tmp_path)

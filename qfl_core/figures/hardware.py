@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from qfl_core.analysis import intervals
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE
-from qfl_core.hardware.validate import Validation
+from qfl_core.hardware.pipeline import Validation
 from qfl_core.methods import METHODS
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.

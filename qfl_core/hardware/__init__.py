@@ -4,7 +4,7 @@
 """
 
 from qfl_core.hardware.config import HardwareConfig
+from qfl_core.hardware.pipeline import Validation, dry_run, replay, validate
 from qfl_core.hardware.service import connect
-from qfl_core.hardware.validate import Validation, dry_run, replay, validate
 
 __all__ = ["HardwareConfig", "Validation", "connect", "dry_run", "replay", "validate"]

@@ -20,11 +20,11 @@ from qiskit.transpiler.passes import ALAPScheduleAnalysis, PadDelay, PadDynamica
 from qfl_core.engines import make_engine
 from qfl_core.engines.noise import used_qubits
 from qfl_core.hardware.config import HardwareConfig
+from qfl_core.hardware.curves import scores
 from qfl_core.hardware.device import Device
 from qfl_core.hardware.mitigation import correct, measured_confusion, model_confusion, odd_share
 from qfl_core.hardware.noise_study import snapshot
 from qfl_core.hardware.plan import draft
-from qfl_core.hardware.validate import scores
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
 

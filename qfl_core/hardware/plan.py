@@ -113,7 +113,7 @@ class Plan:
         circuits, seconds = sum(job.circuits for job in jobs), sum(job.seconds for job in jobs)
         device, config = self.device, self.config
         lines = [
-            f"plan {self.name}: {len(jobs)} jobs in one batch on {device.name}",
+            f"{self.track} checkpoints: {len(jobs)} jobs in one batch on {device.name}",
             *(f"  {job.key:<20} {job.pubs:>3} PUBs {job.circuits:>6} circuits x {job.shots} shots" for job in jobs),
             f"circuit: {device.two_qubit_gates} two-qubit gates, depth {device.depth}, on qubits "
             f"{', '.join(map(str, device.layout))}",
