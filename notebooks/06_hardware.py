@@ -43,12 +43,12 @@ from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, validate
 from qfl_core.hardware.mitigation_study import mitigation_table
-from qfl_core.hardware.noise_study import checkpoint_table, noise_grid, steadiness
+from qfl_core.hardware.noise_study import checkpoint_table, noise_grid, steadiness, study_device
 from qfl_core.paths import figures_dir, results_dir
 from qfl_core.study import run_study
 
 apply_style()
-pd.options.display.float_format = "{:.2f}".format
+pd.options.display.float_format = "{:.3f}".format
 settings = load_profile(profile, experiment=experiment)
 config = HardwareConfig.from_dict(settings.part("hardware", hardware))
 track = datasets[-1]
@@ -87,9 +87,9 @@ validation = validate(validated, config, **where)
 figures.real_ibm_validation(validation).save(figures_dir(profile))
 
 # %% [markdown]
-# *What to see.* The three noisy curves follow the noiseless one closely: the circuit has few two-qubit gates, and the
-# decision needs only the side of one half that a probability falls on. Differences between the methods are those of
-# training, not of the device.
+# *What to see.* How closely the other three curves follow the noiseless one: noise shrinks every probability towards
+# one half, but the decision needs only the side that it falls on. What remains between the methods is training, not
+# the device. The title says whether a quantum computer was involved.
 
 # %%
 display(validation.table())
@@ -114,7 +114,7 @@ print(validation.workload[["job", "backend", "kind", "status", "shots", "circuit
 # predicted probabilities from the noiseless ones.
 
 # %%
-display(mitigation_table(validated, config, samples=min(10, config.local_samples)).round(3))
+display(mitigation_table(validated, config))
 
 # %% [markdown]
 # ## How much noise, how few shots?
@@ -124,9 +124,10 @@ display(mitigation_table(validated, config, samples=min(10, config.local_samples
 # from the noiseless ones.
 
 # %%
-grid = noise_grid(study.runs, config)
-checkpoints = checkpoint_table(study.runs, config)
-origin = (*study.facts, "noise: density engine (noisy), calibration of Fez")
+device = study_device(study.runs[0], config)
+grid = noise_grid(study.runs, config, device)
+checkpoints = checkpoint_table(study.runs, config, device)
+origin = (*study.facts, f"noise: density engine (noisy), {device.name}")
 figures.noise_study(grid, steadiness(checkpoints), origin).save(figures_dir(profile))
 
 # %% [markdown]

@@ -7,6 +7,7 @@ its tag, so nothing is paid twice and nothing is lost. A failed or cancelled job
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
@@ -104,7 +105,8 @@ class Execution:
                 self._submit_one(batch, job, attempt, tag)
         finally:
             if batch is not None:
-                client.ask("the batch could not be closed", batch.close)
+                with contextlib.suppress(HardwareError):  # the service closes it by itself, and jobs inside go on
+                    client.ask("the batch could not be closed", batch.close)
 
     def _open_batch(self):
         from qiskit_ibm_runtime import Batch

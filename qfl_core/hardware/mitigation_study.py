@@ -28,7 +28,7 @@ from qfl_core.hardware.plan import draft
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
 
-TWIRLS = 4
+TWIRLS = 3
 
 
 def mitigation_table(runs: Sequence[RunResult], config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
