@@ -110,8 +110,8 @@ print(validation.workload[["job", "backend", "kind", "status", "shots", "circuit
 #
 # Readout correction undoes flipped bits with a calibration of each qubit. Dynamical decoupling and Pauli twirling are
 # options of the sampler on a device; here they are simulated. A calibration contains neither crosstalk nor coherent
-# errors, which is what the two act on, so what they win here is a lower bound. `tvd` is the mean distance of the
-# predicted probabilities from the noiseless ones.
+# errors, which is what the two act on: a few thousandths here are the draw of the shots. `tvd` is the mean distance of
+# the predicted probabilities from the noiseless ones.
 
 # %%
 display(mitigation_table(validated, config))

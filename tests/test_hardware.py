@@ -22,7 +22,7 @@ from qfl_core.hardware import HardwareConfig, replay, validate
 from qfl_core.hardware.__main__ import main
 from qfl_core.hardware.checkpoints import load_checkpoints, stratified, subset
 from qfl_core.hardware.curves import scores, with_interval
-from qfl_core.hardware.device import compile_for, fake_backend
+from qfl_core.hardware.device import compile_for, fake_backend, fake_twin
 from qfl_core.hardware.jobs import count_outcomes
 from qfl_core.hardware.ledger import Ledger, LedgerNotice
 from qfl_core.hardware.mitigation import correct, measured_confusion, model_confusion, odd_share
@@ -459,7 +459,11 @@ def test_the_command_line_tells_errors_in_a_line(local, tmp_path, capsys, monkey
     assert main(["run", "--profile", "smoke", "--set", "shots"]) == 1
     assert "expected NAME=VALUE" in capsys.readouterr().err
     monkeypatch.delenv("QISKIT_IBM_TOKEN", raising=False)
-    monkeypatch.setattr("qfl_core.study.sweep", lambda configs, folder: [])
-    monkeypatch.setattr("qfl_core.hardware.pipeline.make_plan", None)
+    monkeypatch.setattr("qfl_core.study.sweep", None)  # nothing is trained before the account is asked for
     assert main(["run", "--profile", "smoke", "--backend", "ibm_fez", "--results", str(tmp_path)]) == 1
     assert "needs an account: set QISKIT_IBM_TOKEN" in capsys.readouterr().err
+
+
+def test_without_an_account_a_device_without_a_snapshot_is_named():
+    with pytest.raises(HardwareError, match="no snapshot of 'ibm_fezz' .did you mean 'ibm_fez'"):
+        fake_twin("ibm_fezz")

@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     run = commands.add_parser("run", help="run the four curves, or fetch what already ran, and draw the figures")
     dry = commands.add_parser("dry-run", help="do everything but submit: circuits, shots, estimated QPU seconds")
-    retry = commands.add_parser("retry", help="submit failed and cancelled jobs again, and nothing else")
+    retry = commands.add_parser("retry", help="as run, and submit failed and cancelled jobs again")
     for command in (run, dry, retry):
         command.add_argument("--backend", help="fake_... or a device of the account (default: the profile's)")
         command.add_argument("--dataset", default="genome", help="baf, genome or a clean track (default: genome)")
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.hardware import HardwareConfig, dry_run, validate
+    from qfl_core.hardware.pipeline import open_backend
     from qfl_core.study import run_study
 
     settings = load_profile(asked.profile)
@@ -65,12 +66,15 @@ def _run(asked: argparse.Namespace) -> int:
     given |= {k: v for k, v in (("backend", asked.backend), ("max_seconds", asked.max_seconds)) if v is not None}
     config = HardwareConfig.from_dict(settings.part("hardware", given))
     folder = asked.results or results_dir(asked.profile)
+    # Before any training: a missing account or a misspelt backend is told at once.
+    service = None if asked.dry_run else open_backend(config)[1]
     study = run_study(settings, asked.dataset, config.methods, [asked.seed], folder)
     where = {"track": asked.dataset, "profile": asked.profile, "root": folder}
     if asked.dry_run:
         print(dry_run(study.runs, config, **where))
         return 0
-    return _show(validate(study.runs, config, retry=asked.retry, confirmed=asked.yes, **where), asked)
+    found = validate(study.runs, config, service=service, retry=asked.retry, confirmed=asked.yes, **where)
+    return _show(found, asked)
 
 
 def _pair(text: str) -> tuple[str, object]:

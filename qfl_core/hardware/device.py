@@ -136,4 +136,10 @@ def fake_backend(name: str):
 
 def fake_twin(name: str):
     """Return the snapshot of the device ``ibm_...``: what can be planned without an account."""
-    return fake_backend("fake_" + name.removeprefix("ibm_"))
+    known = {"ibm_" + fake.removeprefix("fake_"): cls for fake, cls in fake_backends().items()}
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise HardwareError(
+            f"without an account there is no snapshot of {name!r}{hint}; known: {', '.join(sorted(known))}"
+        )
+    return known[name]()
