@@ -104,9 +104,11 @@ refresh-reference: setup ## Write the smoke results that the tests compare with 
 ##@ Check
 
 .PHONY: test
-test: setup ## Run all tests and check the notebooks' stored outputs
+test: setup ## Run all tests, compare the notebooks' stored outputs, check that every figure is drawn
 	@$(PY) -m pytest -n 2 tests
+	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
+	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: lint
 lint: setup ## Check style (ruff)
