@@ -38,7 +38,7 @@ from qfl_core.figures import apply_style
 from qfl_core.figures import data as figures
 from qfl_core.paths import figures_dir
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
 seed = seeds[0]

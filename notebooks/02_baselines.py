@@ -39,7 +39,7 @@ from qfl_core.figures import results as figures
 from qfl_core.methods import roles_table
 from qfl_core.study import run_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
 pd.options.display.max_colwidth = 60
 settings = load_profile(profile, experiment=experiment)

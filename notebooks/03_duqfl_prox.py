@@ -36,7 +36,7 @@ from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
 from qfl_core.study import run_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
 settings = load_profile(profile, experiment=experiment)
 

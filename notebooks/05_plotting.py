@@ -38,7 +38,7 @@ from qfl_core.methods import roles_table
 from qfl_core.paths import figures_dir
 from qfl_core.study import read_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
 studies = {name: read_study(settings, name, METHODS, seeds) for name in datasets}
@@ -63,7 +63,7 @@ schematics.overview().save(folder)
 compared = {"genome": ["default-qfl", "adam-qfl", "fedprox-qfl", "duqfl-prox"]}
 for name, study in studies.items():
     methods = compared.get(name, ["default-qfl", "fedprox-qfl", "duqfl-prox"])
-    figures.federated_metrics(study.of(*methods), f"{name}_global_client_metrics", name).save(folder)
+    figures.federated_metrics(study.of(*methods), f"{name}_global_client_metrics", name).save(folder, panels=True)
 
 # %% [markdown]
 # *What to see.* Beside every accuracy stand three lines: the majority class and two classical models on the same
@@ -78,11 +78,13 @@ for name, study in studies.items():
 # %%
 if "baf" in studies:
     rare = studies["baf"].of("default-qfl", "duqfl-prox", "adam-qfl")
-    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder)
+    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder, panels=True)
 
 # %%
 if "baf" in studies:
-    figures.classification_curves(rare, "metrics_BAF_2", figures.CLASSIFICATION_2, fairness=True).save(folder)
+    figures.classification_curves(rare, "metrics_BAF_2", figures.CLASSIFICATION_2, fairness=True).save(
+        folder, panels=True
+    )
 
 # %% [markdown]
 # *What to see.* ROC-AUC near 0.5 says that the ranking of applications is hardly better than chance, whatever the
@@ -96,23 +98,23 @@ variants = ["default-qfl", *(name for name, method in METHODS.items() if method.
 for name, study in studies.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
     prefix = "ablation" if name == "genome" else title
-    figures.federated_metrics(study.of(*variants), title, prefix).save(folder)
+    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=True)
 
 # %% [markdown]
 # ## What does the controller do?
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
-figures.controller_behaviour(ours).save(folder)
+figures.controller_behaviour(ours).save(folder, panels=True)
 
 # %%
-figures.controller_heatmaps(ours).save(folder)
+figures.controller_heatmaps(ours).save(folder, panels=True)
 
 # %%
-figures.loss_shift_trace(ours).save(folder)
+figures.loss_shift_trace(ours).save(folder, panels=True)
 
 # %%
-figures.unfold_level_behaviour(ours).save(folder)
+figures.unfold_level_behaviour(ours).save(folder, panels=True)
 
 # %% [markdown]
 # ## What does each method cost?

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import joblib
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -55,14 +57,24 @@ class Sheet:
         """Draw the whole figure and leave it open, so that a notebook shows it."""
         self.draw()
 
-    def save(self, folder: Path) -> None:
-        """Write the figure to the folder and each panel to ``panels/`` in it, as PDF and PNG.
+    def save(self, folder: Path, *, panels: bool = False, jobs: int = -1) -> None:
+        """Write the figure to the folder, as PDF and PNG; ``panels`` also writes each panel to ``panels/`` in it.
 
-        The whole figure stays open, so that a notebook shows it.
+        The panels are drawn by ``jobs`` processes, one a core by default. The whole figure stays open, so that a
+        notebook shows it.
         """
+        style = dict(plt.rcParams)
+        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        names = self.panels if panels else ()
+        written = parallel(joblib.delayed(_write_panel)(self, name, folder / "panels", style) for name in names)
         write(self.draw(), self.name, folder)
-        if len(self.panels) > 1:
-            for name in self.panels:
-                figure = self.draw(name)
-                write(figure, name, folder / "panels")
-                plt.close(figure)
+        for _ in written:
+            pass
+
+
+def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[str, object]) -> None:
+    with warnings.catch_warnings(action="ignore"):  # some parameters are deprecated, and copied all the same
+        plt.rcParams.update(style)
+    figure = sheet.draw(name)
+    write(figure, name, folder)
+    plt.close(figure)
