@@ -84,7 +84,7 @@ print(dry_run(validated, config, **where))
 
 # %%
 validation = validate(validated, config, **where)
-figures.real_ibm_validation(validation).save(figures_dir(profile))
+figures.real_ibm_validation(validation).save(figures_dir(profile), panels=True)
 
 # %% [markdown]
 # *What to see.* How closely the other three curves follow the noiseless one: noise shrinks every probability towards

@@ -124,8 +124,8 @@ def _show(validation, asked: argparse.Namespace) -> int:
 
     apply_style()
     folder = asked.figures or figures_dir(asked.profile)
-    for sheet in (figures.real_ibm_validation(validation), figures.ibm_workload_evidence(validation)):
-        sheet.save(folder)
+    figures.real_ibm_validation(validation).save(folder, panels=True)
+    figures.ibm_workload_evidence(validation).save(folder)
     print(validation.table().to_string(index=False))
     print(validation.workload.to_string(index=False))
     kinds = set(validation.workload["kind"])
