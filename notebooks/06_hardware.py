@@ -72,7 +72,7 @@ print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.
 # every shot the pause between shots plus the length of the circuit.
 
 # %%
-print(dry_run(validated, config, **where))
+print(dry_run(validated, config, fresh=True, **where))
 
 # %% [markdown]
 # ## Four curves

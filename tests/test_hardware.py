@@ -18,7 +18,7 @@ from qfl_core.engines.density import DensityEngine
 from qfl_core.engines.noise import device_noise
 from qfl_core.errors import ConfigError, HardwareError
 from qfl_core.figures import hardware as figures
-from qfl_core.hardware import HardwareConfig, replay, validate
+from qfl_core.hardware import HardwareConfig, dry_run, replay, validate
 from qfl_core.hardware.__main__ import main
 from qfl_core.hardware.checkpoints import load_checkpoints, stratified, subset
 from qfl_core.hardware.curves import scores, with_interval
@@ -344,6 +344,12 @@ def test_a_second_run_executes_nothing(runs, local, monkeypatch):
     monkeypatch.setattr("qfl_core.hardware.jobs.runtime_sampler", None)
     again = validate(runs[:2], LOCAL, track="planted", profile="smoke", root=root)
     pd.testing.assert_frame_equal(again.curves, validation.curves)
+
+
+def test_a_dry_run_counts_only_what_is_not_in_the_ledger_unless_asked_afresh(runs, local):
+    where = {"track": "planted", "profile": "smoke", "root": local[0]}
+    assert "0 jobs" in dry_run(runs[:2], LOCAL, **where)
+    assert "3 jobs" in dry_run(runs[:2], LOCAL, fresh=True, **where)
 
 
 @pytest.mark.parametrize(

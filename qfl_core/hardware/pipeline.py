@@ -76,11 +76,19 @@ def validate(
 
 
 def dry_run(
-    runs: Sequence[RunResult], config: HardwareConfig, *, track: str, profile: str, root: Path, service=None
+    runs: Sequence[RunResult],
+    config: HardwareConfig,
+    *,
+    track: str,
+    profile: str,
+    root: Path,
+    service=None,
+    fresh: bool = False,
 ) -> str:
     """Do everything but submit, and say what it would cost.
 
     Without an account the snapshot of the named device stands in for it: same qubits and gates, older calibration.
+    Jobs that the ledger has are not counted, unless ``fresh`` asks for the cost of all.
     """
     note, remaining = "", None
     if config.is_local or service is not None or client.has_credentials():
@@ -94,7 +102,7 @@ def dry_run(
         _store(plan, folder)
     for job in plan.jobs:
         plan.pubs(job.key)
-    due = Execution(plan, folder, service).due()
+    due = plan.jobs if fresh else Execution(plan, folder, service).due()
     seconds = sum(job.seconds for job in due)
     verdict = "local mode costs nothing" if config.is_local else f"{seconds:.0f} s would be within the limit"
     if not config.is_local and seconds > config.max_seconds:
