@@ -21,6 +21,7 @@ help: ## Explain every target
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-zA-Z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"\n'
+	@printf 'Federation: CLIENTS=5  ROUNDS=3  METHOD=duqfl-prox  DATASET=baf|genome  SEED=0  FEDERATE="--insecure ..."\n'
 
 .PHONY: setup
 setup: ## Build .venv from requirements.lock (skipped when nothing changed)
@@ -110,14 +111,25 @@ hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez
 	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
 	  $(if $(DATASET),--dataset $(DATASET))
 
+##@ Federate
+
+.PHONY: federate
+federate: setup ## Run a federation over Flower nodes on loopback, with TLS and node keys (CLIENTS= ROUNDS= METHOD= DATASET=)
+	@$(PY) -m qfl_core federate --clients $(or $(CLIENTS),5) --rounds $(or $(ROUNDS),3) --seed $(or $(SEED),0) \
+	  --method $(or $(METHOD),duqfl-prox) --dataset $(or $(DATASET),baf) $(FEDERATE)
+
 ##@ Check
 
 .PHONY: test
 test: setup ## Run all tests, compare the notebooks' stored outputs, check that every figure is drawn
-	@$(PY) -m pytest -n 2 tests
+	@$(PY) -m pytest -n 2 -m "not (flower and slow)" tests
 	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(PY) -m pytest tests/check_figures.py
+
+.PHONY: test-federation
+test-federation: setup ## Run the longer tests of real federations: faults, restarts, the simulation engine
+	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: lint
 lint: setup ## Check style (ruff)

@@ -1,4 +1,4 @@
-"""``python -m qfl_core``: run an experiment, list finished runs, show one."""
+"""``python -m qfl_core``: run an experiment here or over a network, list finished runs, show one."""
 
 from __future__ import annotations
 
@@ -31,11 +31,22 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run", help="run (or resume) one experiment", description="Every config field is an option."
     )
-    run.add_argument("--profile", help="start from a profile: smoke or paper")
-    run.add_argument("--repeat", action="store_true", help="run again although a finished run exists")
-    for name, doc in ExperimentConfig.describe().items():
-        run.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=doc.replace("%", "%%"))
     run.set_defaults(command=_run)
+    federate = commands.add_parser(
+        "federate",
+        help="run (or resume) one experiment over Flower nodes on this machine",
+        description="Start a SuperLink and a SuperNode a client on loopback, with TLS and node keys. "
+        "Every config field is an option.",
+    )
+    federate.add_argument("--insecure", action="store_true", help="no TLS and no node keys")
+    federate.add_argument("--timeout", type=float, default=300, help="seconds for the answers of one phase")
+    federate.add_argument("--min-clients", type=int, default=2, help="fewest valid answers for a round to count")
+    federate.set_defaults(command=_federate)
+    for command in (run, federate):
+        command.add_argument("--profile", help="start from a profile: smoke or paper")
+        command.add_argument("--repeat", action="store_true", help="run again although a finished run exists")
+        for name, doc in ExperimentConfig.describe().items():
+            command.add_argument(f"--{name.replace('_', '-')}", metavar="X", help=doc.replace("%", "%%"))
     listing = commands.add_parser("list", help="list finished runs")
     for name in ("method", "dataset", "encoding", "split"):
         listing.add_argument(f"--{name}")
@@ -43,23 +54,45 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="show a run's rounds and origin")
     show.add_argument("run", help="a run's folder name, as `list` prints it, or its beginning")
     show.set_defaults(command=_show)
-    for command in (run, listing, show):
-        command.add_argument("--results", default="results", help="results folder (default: results)")
+    for command, folder in (
+        (run, "results"),
+        (federate, "results/federation"),
+        (listing, "results"),
+        (show, "results"),
+    ):
+        command.add_argument("--results", default=folder, help=f"results folder (default: {folder})")
     return parser
 
 
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.runs import run_experiment
 
+    result = run_experiment(_config(asked), asked.results, repeat=asked.repeat, progress=sys.stderr.isatty())
+    _print_rounds(result)
+    return 0
+
+
+def _federate(asked: argparse.Namespace) -> int:
+    from qfl_core.federate.launch import federate
+
+    result = federate(
+        _config(asked),
+        asked.results,
+        insecure=asked.insecure,
+        timeout=asked.timeout,
+        min_clients=asked.min_clients,
+        repeat=asked.repeat,
+    )
+    _print_rounds(result)
+    return 0
+
+
+def _config(asked: argparse.Namespace) -> ExperimentConfig:
     given = {name: _value(name, getattr(asked, name)) for name in ExperimentConfig.describe()}
     given = {name: value for name, value in given.items() if value is not _NOT_GIVEN}
     if asked.profile:
-        config = load_profile(asked.profile).config(given.pop("dataset", "baf"), **given)
-    else:
-        config = ExperimentConfig.from_dict(given)
-    result = run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty())
-    _print_rounds(result)
-    return 0
+        return load_profile(asked.profile).config(given.pop("dataset", "baf"), **given)
+    return ExperimentConfig.from_dict(given)
 
 
 _NOT_GIVEN = object()

@@ -33,6 +33,21 @@ TRACE = (
 
 
 @dataclass(frozen=True, eq=False)
+class Attendance:
+    """Who took part in round t; arrays are (clients,): ``sizes`` n_i, ``val_sizes``, ``heterogeneity``.
+
+    ``absent`` lists the participants left out, each with the reason.
+    """
+
+    t: int
+    clients: np.ndarray
+    sizes: np.ndarray
+    val_sizes: np.ndarray
+    heterogeneity: np.ndarray
+    absent: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
 class LocalResult:
     """What clients upload and what they recorded.
 
@@ -44,6 +59,7 @@ class LocalResult:
     selected: np.ndarray
     trace: dict[str, np.ndarray]
     circuits: dict[str, int]
+    attendance: Attendance
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +128,15 @@ def train_locally(
     _evaluate(objective, path, trace, purpose)
     selected = _select(trace["val_loss"], federation.method.best_unfold)
     uploads = path[np.arange(len(path)), selected - 1]
-    return LocalResult(uploads, selected, trace, _circuits(federation, batch, blocks))
+    attendance = Attendance(batch.t, batch.clients, batch.train.sizes, batch.val.sizes, batch.heterogeneity)
+    return LocalResult(uploads, selected, trace, _circuits(federation, batch, blocks), attendance)
+
+
+def validate_locally(federation: Federation, theta: np.ndarray, batch: Batch, purpose: str = "round") -> np.ndarray:
+    """Return the validation accuracy (clients,) of every client of the batch under one model theta (P,)."""
+    everywhere = np.broadcast_to(theta, (len(batch.clients), 1, len(theta)))
+    rngs = federation.generators(f"{purpose}-fair-shots", batch.t, batch.clients)
+    return federation.accuracies(batch.val, federation.probabilities(batch.val, everywhere, rngs))[:, 0]
 
 
 def _unfold(objective: Objective, theta: np.ndarray, phi: np.ndarray, purpose: str) -> tuple[np.ndarray, dict]:

@@ -22,6 +22,10 @@ class HardwareError(RunError):
     """A backend, its service, a job or a ledger does not allow what was asked; nothing was submitted twice."""
 
 
+class FederationError(RunError):
+    """A federation over a network cannot start or go on; the message holds no data and may travel."""
+
+
 class AnalysisError(ValueError):
     """Runs cannot be compared as asked, or a claim names what does not exist."""
 

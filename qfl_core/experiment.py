@@ -12,9 +12,9 @@ import numpy as np
 from qfl_core.controller import FEATURES, initial_phi
 from qfl_core.federation import Federation
 from qfl_core.losses import cross_entropy
-from qfl_core.meta import is_due, refine_controller
+from qfl_core.meta import is_due, refine_controller, virtual_rounds
 from qfl_core.metrics import classification, spread
-from qfl_core.server import RoundResult, evaluate_global, federated_round, tune_adam
+from qfl_core.server import Broadcast, RoundResult, evaluate_global, federated_rounds, tune_adam
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,12 @@ def train(federation: Federation, state: State | None = None) -> Iterator[Record
         yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
     for t in range(state.done, federation.config.rounds):
         begun = time.perf_counter()
-        result = federated_round(federation, state.theta, state.phi, t, state.adam_rate)
         due = is_due(federation, t)
-        outer = refine_controller(federation, state.theta, state.phi, t) if due else None
+        sent = [Broadcast(state.phi, state.adam_rate)]
+        if due:
+            sent += virtual_rounds(federation, state.phi, t)[1]
+        result, *virtual = federated_rounds(federation, state.theta, t, sent)
+        outer = refine_controller(federation, state.theta, state.phi, t, virtual) if due else None
         phi = outer.phi if outer else state.phi
         circuits = result.local.circuits | {"virtual": outer.circuits if outer else 0, "tuning": 0}
         record = _round_record(federation, result, t, circuits)
@@ -114,6 +117,7 @@ def _round_record(federation: Federation, result: RoundResult, t: int, circuits:
         ],
         "classification_metrics": _metric_rows(metrics, t + 1),
         "client_trace": _trace_rows(result, t + 1),
+        "exclusions": [{"round": t + 1, "client": i, "reason": reason} for i, reason in result.batch.absent],
     }
 
 
@@ -127,7 +131,8 @@ def _global_metrics(federation: Federation, theta: np.ndarray, t: int) -> dict[s
 
 def _accuracy_columns(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
     return {
-        "global_train_accuracy": metrics["train"]["accuracy"],
+        # A server far from its clients does not hold their training rows.
+        "global_train_accuracy": metrics["train"]["accuracy"] if "train" in metrics else float("nan"),
         "global_val_accuracy": metrics["val"]["accuracy"],
         "global_accuracy": metrics["test"]["accuracy"],
     }
@@ -151,8 +156,8 @@ def _trace_rows(result: RoundResult, t: int) -> list[dict[str, Any]]:
                     **{name: values[i, k].item() for name, values in local.trace.items()},
                     "selected_unfold": int(local.selected[i]),
                     "is_selected": bool(local.selected[i] == k + 1),
-                    "client_size": int(batch.train.sizes[i]),
-                    "val_size": int(batch.val.sizes[i]),
+                    "client_size": int(batch.sizes[i]),
+                    "val_size": int(batch.val_sizes[i]),
                     "aggregation_weight": float(result.weights[i]),
                     "heterogeneity": float(batch.heterogeneity[i]),
                 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,6 @@ from qfl_core.losses import LOSSES, cross_entropy, margin_of
 from qfl_core.methods import METHODS, Method
 from qfl_core.qnn import QNN
 from qfl_core.streams import stream
-
-
-def model_of(config: ExperimentConfig) -> QNN:
-    """Return the circuit that a config trains."""
-    return QNN(
-        config.features,
-        feature_map_reps=config.feature_map_reps,
-        ansatz_reps=config.ansatz_reps,
-        feature_map=config.feature_map,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +50,22 @@ class Batch:
     heterogeneity: np.ndarray
 
 
+def make_qnn(config: ExperimentConfig) -> QNN:
+    """Build the config's circuit."""
+    return QNN(
+        config.features,
+        feature_map_reps=config.feature_map_reps,
+        ansatz_reps=config.ansatz_reps,
+        feature_map=config.feature_map,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Data, model and engine of one run. Built once by :meth:`create`, then only read."""
+    """Data, model and engine of one run. Built once by :meth:`create`, then only read.
+
+    ``clients`` trains and scores the clients, see :class:`qfl_core.server.Clients`; None trains them in this process.
+    """
 
     config: ExperimentConfig
     method: Method
@@ -69,13 +73,14 @@ class Federation:
     partition: Partition
     engine: Engine
     encoded: dict
+    clients: Any = None
 
     @classmethod
     def create(cls, config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:
         """Load and share the data, build the model, and encode every sample once."""
         splits = load_splits(config) if splits is None else splits
         partition = make_partition(splits, config)
-        engine = make_engine(config.engine, model_of(config), shots=config.shots)
+        engine = make_engine(config.engine, make_qnn(config), shots=config.shots)
         encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
         return cls(config, method or METHODS[config.method], splits, partition, engine, encoded)
 
@@ -128,17 +133,24 @@ class Federation:
             return everyone
         return np.sort(stream(self.config.seed, "participation", t).choice(everyone, count, replace=False))
 
+    def census(self, t: int) -> tuple[int, int]:
+        """Return the training samples of all participants of round t together, and how many have label 1."""
+        rows = [self.partition.train[t][i] for i in self.participants(t)]
+        return sum(len(r) for r in rows), sum(int(self.splits.train.y[r].sum()) for r in rows)
+
+    def size(self, t: int, client: int) -> int:
+        """Return n_i, the training samples of a client in round t."""
+        return len(self.partition.train[t][client])
+
     def batch(self, t: int, clients: np.ndarray | None = None) -> Batch:
         """Return the round's batch, or the part of it that the given clients hold.
 
         Fractions and label mixes refer to all participants of the round, so one client alone gets the same numbers.
         """
-        everyone = self.participants(t)
-        chosen = everyone if clients is None else np.asarray(clients)
+        chosen = self.participants(t) if clients is None else np.asarray(clients)
         held = self.partition.round(t)
         y = self.splits.train.y
-        total = sum(len(held[i].train) for i in everyone)
-        positives = sum(int(y[held[i].train].sum()) for i in everyone)
+        total, positives = self.census(t)
         mix = np.array([y[held[i].train].mean() for i in chosen])
         return Batch(
             t=t,

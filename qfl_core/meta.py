@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qfl_core.federation import Federation
-from qfl_core.server import federated_round
+from qfl_core.server import Broadcast, RoundResult, federated_round
 from qfl_core.streams import stream
 
 
@@ -42,22 +42,34 @@ def outer_spsa(
     return OuterStep(phi - rate * gradient, loss_plus, loss_minus, float(np.sqrt((gradient**2).sum())))
 
 
-def refine_controller(federation: Federation, theta: np.ndarray, phi: np.ndarray, t: int) -> OuterStep:
+def virtual_rounds(federation: Federation, phi: np.ndarray, t: int) -> tuple[np.ndarray, list[Broadcast]]:
+    """Return the direction Delta of round t's outer step, like phi, and both virtual rounds' broadcasts (lines 1, 2).
+
+    Both draw the same random numbers, so that their difference is phi's doing.
+    """
+    rng = stream(federation.config.seed, "outer-direction", t)
+    direction = 1.0 - 2.0 * rng.integers(0, 2, phi.shape)
+    radius = federation.config.outer_perturbation
+    return direction, [Broadcast(phi + sign * radius * direction, purpose="virtual") for sign in (1, -1)]
+
+
+def refine_controller(
+    federation: Federation,
+    theta: np.ndarray,
+    phi: np.ndarray,
+    t: int,
+    results: Sequence[RoundResult] | None = None,
+) -> OuterStep:
     """Refine phi on two virtual rounds from theta (P,), the model that round t started from (Algorithm 3).
 
-    Both virtual rounds draw the same random numbers, so that their difference is phi's doing; they draw from streams of
-    their own and change nothing but phi.
+    They draw from streams of their own and change nothing but phi. ``results`` are the virtual rounds where they were
+    run already, together with the real one.
     """
     config = federation.config
-    rng = stream(config.seed, "outer-direction", t)
-    direction = 1.0 - 2.0 * rng.integers(0, 2, phi.shape)  # line 1
-    circuits = 0
-
-    def meta(candidate: np.ndarray) -> float:
-        nonlocal circuits
-        virtual = federated_round(federation, theta, candidate, t, purpose="virtual")
-        circuits += sum(virtual.local.circuits.values())
-        return virtual.meta.total
-
-    step = outer_spsa(phi, meta, direction, config.outer_learning_rate, config.outer_perturbation)
-    return OuterStep(step.phi, step.loss_plus, step.loss_minus, step.gradient_norm, circuits)
+    direction, sent = virtual_rounds(federation, phi, t)
+    if results is None:
+        results = [federated_round(federation, theta, b.phi, t, purpose=b.purpose) for b in sent]
+    losses = iter(result.meta.total for result in results)
+    step = outer_spsa(phi, lambda _: next(losses), direction, config.outer_learning_rate, config.outer_perturbation)
+    circuits = sum(count for result in results for count in result.local.circuits.values())
+    return replace(step, circuits=circuits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 #: What :func:`classification` returns, in order.
 CLASSIFICATION = (
@@ -65,6 +64,8 @@ def _mcc(tn: int, fp: int, fn: int, tp: int) -> float:
 
 def roc_auc(y: np.ndarray, p: np.ndarray) -> float:
     """Return P(score of a positive > score of a negative) + half the ties, by the rank-sum formula."""
+    from scipy.stats import rankdata  # half of the package's import time, and a client never needs it
+
     positives = int((y == 1).sum())
     ranks = rankdata(p)
     wins = ranks[y == 1].sum() - positives * (positives + 1) / 2

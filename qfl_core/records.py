@@ -82,6 +82,8 @@ SCHEMA: dict[str, tuple[str, ...]] = {
         "loss",
     ),
 }
+#: Participants that a round had to do without; the file exists only where there were some.
+EXCLUSIONS = ("round", "client", "reason")
 JOURNAL, DONE, PARAMS = "journal.jsonl", "DONE", "global_params.npz"
 
 
@@ -139,6 +141,9 @@ class RunFolder:
             for name, columns in SCHEMA.items():
                 rows = [row for record in records for row in record[name]]
                 write_text(self.path / f"{name}.csv", to_csv(rows, columns))
+            excluded = [row for record in records for row in record.get("exclusions", [])]
+            if excluded:
+                write_text(self.path / "exclusions.csv", to_csv(excluded, EXCLUSIONS))
             seconds = [{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records]
             write_text(self.path / "timings.csv", to_csv(seconds, ("round", "seconds")))
             states = [record["state"] for record in records]
@@ -159,7 +164,7 @@ class RunFolder:
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every result file that exists, but the timings."""
-        names = ["config.json", "environment.json", PARAMS, *(f"{name}.csv" for name in SCHEMA)]
+        names = ["config.json", "environment.json", PARAMS, "exclusions.csv", *(f"{name}.csv" for name in SCHEMA)]
         paths = [self.path / name for name in names]
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 

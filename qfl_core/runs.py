@@ -43,6 +43,7 @@ TRAINING_CODE = (
     "server.py",
     "streams.py",
 )
+IN_PROCESS = "in-process"
 NOT_TRAINING = ("audit.py", "fidelity.py", "__main__.py")
 PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "qiskit", "qiskit-machine-learning", "qiskit-aer")
 
@@ -100,6 +101,7 @@ def run_experiment(
     repeat: bool = False,
     progress: bool = False,
     splits: Splits | None = None,
+    federation: Federation | None = None,
 ) -> RunResult:
     """Run an experiment and write its folder; resume it where it stopped, return it where it is finished.
 
@@ -108,21 +110,24 @@ def run_experiment(
     repeat : run again although a finished run exists.
     progress : show a bar over the rounds.
     splits : data already loaded for this config, to save the loading.
+    federation : one made for this config whose clients are elsewhere; its runs are kept apart from one process's.
     """
+    if federation is not None:
+        splits = federation.splits
     splits = load_splits(config) if splits is None else splits
-    identity = run_identity(config, splits.provenance.sha256)
+    identity = run_identity(config, splits.provenance.sha256, transport_of(federation))
     parent = run_parent(config, Path(results_dir))
     with locked(parent / f".{identity[:8]}.lock"):
         folder = _find(parent, identity, repeat)
         if folder.is_done:
             folder.drop_journal()
         else:
-            _complete(folder, config, splits, identity, progress)
+            _complete(folder, federation or Federation.create(config, splits), identity, progress)
     return RunResult(folder.path)
 
 
-def _complete(folder: RunFolder, config: ExperimentConfig, splits: Splits, identity: str, progress: bool) -> None:
-    federation = Federation.create(config, splits)
+def _complete(folder: RunFolder, federation: Federation, identity: str, progress: bool) -> None:
+    config = federation.config
     if not folder.is_begun:
         folder.create(config.to_json(), environment(federation, identity))
     folder.mend()
@@ -141,9 +146,17 @@ def run_parent(config: ExperimentConfig, results_dir: Path) -> Path:
     return results_dir / config.method / f"{config.dataset}-{config.encoding}" / config.split / f"seed-{config.seed}"
 
 
-def run_identity(config: ExperimentConfig, data_sha256: str) -> str:
-    """Return the SHA-256 of what decides the numbers: config, data and the code that trains."""
-    parts = (config.digest, data_sha256, code_digest())
+def transport_of(federation: Federation | None) -> str:
+    """Return how clients are reached: ``"in-process"``, or what the federation's clients say."""
+    return getattr(federation and federation.clients, "transport", IN_PROCESS)
+
+
+def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN_PROCESS) -> str:
+    """Return the SHA-256 of what decides the numbers: config, data and the code that trains.
+
+    The transport decides none, but a run says what it ran on, so another transport's run does not stand for it.
+    """
+    parts = (config.digest, data_sha256, code_digest(), *([transport] if transport != IN_PROCESS else []))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -187,8 +200,9 @@ def _find(parent: Path, identity: str, repeat: bool) -> RunFolder:
 
 def environment(federation: Federation, identity: str) -> dict[str, Any]:
     """Return where a run's numbers come from; no path and no name of a machine."""
-    provenance = federation.splits.provenance
+    provenance, transport = federation.splits.provenance, transport_of(federation)
     return {
+        **({"transport": transport} if transport != IN_PROCESS else {}),
         "identity": identity,
         "code_sha256": code_digest(),
         "commit": _commit(),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from qfl_core.client import LocalResult, train_locally
+from qfl_core.client import Attendance, LocalResult, train_locally, validate_locally
 from qfl_core.errors import DataError
-from qfl_core.federation import Batch, Federation
+from qfl_core.federation import Federation
 from qfl_core.losses import cross_entropy
 from qfl_core.metrics import spread
 from qfl_core.streams import stream
@@ -31,9 +33,51 @@ class RoundResult:
 
     theta: np.ndarray
     weights: np.ndarray
-    batch: Batch
+    batch: Attendance
     local: LocalResult
     meta: MetaLoss
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What goes down beside the global model: the controller phi, Adam's rate, and the name of the random streams.
+
+    A ``purpose`` other than ``"round"`` makes the round virtual: it draws from streams of its own.
+    """
+
+    phi: np.ndarray
+    adam_rate: float = np.nan
+    purpose: str = "round"
+
+
+class Clients(Protocol):
+    """Who trains the clients: this process (:class:`Together`) or a network."""
+
+    def train(self, federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[LocalResult]:
+        """Train the participants of round t from theta (P,) once for each broadcast."""
+
+    def validate(
+        self,
+        federation: Federation,
+        models: Sequence[np.ndarray],
+        sent: Sequence[Broadcast],
+        trained: Sequence[LocalResult],
+    ) -> list[np.ndarray]:
+        """Return the validation accuracies (clients,) of each broadcast's clients under its new global model (P,).
+
+        NaN is a client that did not answer.
+        """
+
+
+class Together:
+    """All clients in this process, as one batch that training and validation share."""
+
+    def train(self, federation, theta, t, sent):  # noqa: D102 - see Clients
+        self._batch = federation.batch(t)
+        return [train_locally(federation, theta, b.phi, self._batch, b.adam_rate, b.purpose) for b in sent]
+
+    def validate(self, federation, models, sent, trained):  # noqa: D102 - see Clients
+        return [validate_locally(federation, m, self._batch, b.purpose) for m, b in zip(models, sent, strict=True)]
 
 
 def federated_round(
@@ -44,15 +88,28 @@ def federated_round(
     adam_rate: float = np.nan,
     purpose: str = "round",
 ) -> RoundResult:
-    """Run round t from the global model theta (P,) under the controller phi (Algorithm 2).
+    """Run round t from the global model theta (P,) under the controller phi (Algorithm 2)."""
+    return federated_rounds(federation, theta, t, [Broadcast(phi, adam_rate, purpose)])[0]
 
-    A round with another ``purpose`` is virtual: it draws from streams of its own.
-    """
-    batch = federation.batch(t)  # line 1: S(t) and its data
-    local = train_locally(federation, theta, phi, batch, adam_rate, purpose)  # lines 2 to 4
-    weights = aggregation_weights(batch.train.sizes)  # line 5
-    updated = aggregate(local.theta, weights, batch.clients)  # line 6
-    return RoundResult(updated, weights, batch, local, meta_loss(federation, updated, batch, local, purpose))
+
+def federated_rounds(federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[RoundResult]:
+    """Run round t from the global model theta (P,) once for each broadcast; over a network they travel together."""
+    clients: Clients = federation.clients or Together()
+    trained = clients.train(federation, theta, t, sent)  # Algorithm 2, lines 1 to 4
+    weights = [aggregation_weights(local.attendance.sizes) for local in trained]  # line 5
+    models = [aggregate(local.theta, w, local.attendance.clients) for local, w in zip(trained, weights, strict=True)]
+    scored = clients.validate(federation, models, sent, trained)
+    return [
+        RoundResult(model, w, _silent(local, accuracy), local, meta_loss(federation, model, local, accuracy, b.purpose))
+        for model, w, local, accuracy, b in zip(models, weights, trained, scored, sent, strict=True)
+    ]
+
+
+def _silent(local: LocalResult, accuracy: np.ndarray) -> Attendance:
+    """Note the clients whose upload counts but which did not score the new model."""
+    silent = local.attendance.clients[np.isnan(accuracy)]
+    reasons = tuple((int(i), "trained, but did not score the new global model") for i in silent)
+    return replace(local.attendance, absent=local.attendance.absent + reasons)
 
 
 def aggregation_weights(sizes: np.ndarray) -> np.ndarray:
@@ -73,9 +130,9 @@ def aggregate(uploads: np.ndarray, weights: np.ndarray, clients: np.ndarray) -> 
 
 
 def meta_loss(
-    federation: Federation, theta: np.ndarray, batch: Batch, local: LocalResult, purpose: str = "round"
+    federation: Federation, theta: np.ndarray, local: LocalResult, accuracy: np.ndarray, purpose: str = "round"
 ) -> MetaLoss:
-    """Evaluate the new global model (Algorithm 2, line 7).
+    """Evaluate the new global model theta (P,), with the clients' validation accuracies (Algorithm 2, line 7).
 
     L_meta = L_val(theta) + lambda_fair Omega_fair + lambda_comm Omega_comm + lambda_stab Omega_stab, with
 
@@ -83,14 +140,11 @@ def meta_loss(
     - Omega_comm: parameters moved this round / (2 N P), down and up,
     - Omega_stab: mean over clients of the standard deviation over k of the proximal-loss change.
     """
-    config, t = federation.config, batch.t
-    p = _global_probabilities(federation, "val", theta, stream(config.seed, f"{purpose}-meta-shots", t))
+    config, attendance = federation.config, local.attendance
+    p = _global_probabilities(federation, "val", theta, stream(config.seed, f"{purpose}-meta-shots", attendance.t))
     val_loss = float(cross_entropy(p, federation.splits.val.y, federation.margin).mean())
-    everywhere = np.broadcast_to(theta, (len(batch.clients), 1, len(theta)))
-    rngs = federation.generators(f"{purpose}-fair-shots", t, batch.clients)
-    accuracy = federation.accuracies(batch.val, federation.probabilities(batch.val, everywhere, rngs))[:, 0]
-    fair = spread(accuracy)
-    moved = 2 * len(batch.clients) * len(theta)
+    fair = spread(accuracy[~np.isnan(accuracy)])
+    moved = 2 * len(attendance.clients) * len(theta)
     comm = moved / (2 * config.clients * len(theta))
     stab = float((local.trace["loss_after"] - local.trace["loss_before"]).std(axis=1).mean())
     total = val_loss + config.lambda_fair * fair + config.lambda_comm * comm + config.lambda_stab * stab
@@ -113,9 +167,7 @@ def tune_adam(federation: Federation, theta: np.ndarray, phi: np.ndarray) -> tup
     """Choose Adam's learning rate on validation: one virtual round 0 for each candidate; also count its circuits."""
     if federation.method.optimizer != "library-adam":
         return np.nan, 0
-    losses, circuits = [], 0
-    for rate in federation.config.adam_rates:
-        tried = federated_round(federation, theta, phi, 0, rate, purpose="tuning")
-        losses.append(tried.meta.val_loss)
-        circuits += sum(tried.local.circuits.values())
-    return federation.config.adam_rates[int(np.argmin(losses))], circuits
+    rates = federation.config.adam_rates
+    tried = federated_rounds(federation, theta, 0, [Broadcast(phi, rate, "tuning") for rate in rates])
+    circuits = sum(count for attempt in tried for count in attempt.local.circuits.values())
+    return rates[int(np.argmin([attempt.meta.val_loss for attempt in tried]))], circuits

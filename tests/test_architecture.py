@@ -24,8 +24,8 @@ FLOORS = [
     {"meta"},
     {"experiment", "records"},
     {"runs"},
-    {"sweep", "analysis"},
-    {"study"},
+    {"sweep", "analysis", "federate"},
+    {"study", "flower_app"},
     {"figures", "hardware", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

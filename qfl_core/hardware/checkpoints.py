@@ -8,7 +8,7 @@ import numpy as np
 
 from qfl_core.data.splits import Split
 from qfl_core.errors import HardwareError
-from qfl_core.federation import model_of
+from qfl_core.federation import make_qnn
 from qfl_core.qnn import QNN
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
@@ -31,7 +31,7 @@ def load_checkpoints(run: RunResult, count: int, qnn: QNN | None = None) -> Chec
     Round 0 (the initial weights) and the last round are always among them. ``qnn`` is the circuit they must fit, the
     run's own by default.
     """
-    qnn = qnn or model_of(run.config)
+    qnn = qnn or make_qnn(run.config)
     try:
         weights = np.asarray(run.weights, dtype=float)
     except (OSError, KeyError, ValueError) as error:

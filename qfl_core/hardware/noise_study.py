@@ -15,7 +15,7 @@ from qfl_core.analysis.measures import device_distance, device_unsteadiness
 from qfl_core.data import load_splits
 from qfl_core.engines import make_engine
 from qfl_core.engines.base import sample
-from qfl_core.federation import model_of
+from qfl_core.federation import make_qnn
 from qfl_core.hardware.checkpoints import load_checkpoints
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import Device, compile_for, fake_backend, fake_twin
@@ -26,7 +26,7 @@ from qfl_core.streams import stream
 
 def study_device(run: RunResult, config: HardwareConfig) -> Device:
     """Return the device whose noise is studied: always a snapshot, so that the study needs no account."""
-    return compile_for(model_of(run.config), snapshot(config), config.optimization_level)
+    return compile_for(make_qnn(run.config), snapshot(config), config.optimization_level)
 
 
 def snapshot(config: HardwareConfig):

@@ -16,7 +16,7 @@ from qfl_core.data import load_splits
 from qfl_core.data.splits import Split
 from qfl_core.engines.primitives import PrimitivesEngine
 from qfl_core.errors import HardwareError
-from qfl_core.federation import model_of
+from qfl_core.federation import make_qnn
 from qfl_core.hardware.checkpoints import Checkpoints, load_checkpoints, subset
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import JOB_OVERHEAD_SECONDS, Device, compile_for
@@ -132,7 +132,7 @@ def draft(runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: 
     for run in runs[1:]:
         if run.config.replace(method=experiment.method) != experiment:
             raise HardwareError(f"runs {runs[0].path.name} and {run.path.name} differ in more than their method")
-    qnn = model_of(experiment)
+    qnn = make_qnn(experiment)
     series = tuple(load_checkpoints(run, config.checkpoints, qnn) for run in runs)
     splits = load_splits(experiment)
     samples = subset(splits.test, config.samples, config.seed)
