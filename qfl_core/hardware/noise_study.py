@@ -6,7 +6,9 @@ noise, which is what the claim "Prox checkpoints are steadier, and close to the 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,7 @@ from qfl_core.hardware.checkpoints import load_checkpoints
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import Device, compile_for, fake_backend, fake_twin
 from qfl_core.metrics import roc_auc
+from qfl_core.records import write_text
 from qfl_core.runs import RunResult
 from qfl_core.streams import stream
 
@@ -81,6 +84,19 @@ def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: 
                 facts |= {"shots": 0 if kind == "exact" else config.shots, "tvd": float(np.abs(p - p0[c]).mean())}
                 rows.append(facts | _scores(part.y, p))
     return pd.DataFrame(rows)
+
+
+def checkpoints_file(runs: Sequence[RunResult], config: HardwareConfig, folder: Path) -> Path:
+    """Return where the checkpoint table of these runs under this config is kept; other runs have another file."""
+    parts = [repr(config), *sorted(run.environment["identity"] for run in runs)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return folder / "studies" / f"checkpoints-{digest[:12]}.csv"
+
+
+def store_checkpoints(table: pd.DataFrame, path: Path) -> None:
+    """Keep a checkpoint table, so that the claims can be judged again without the circuits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, table.to_csv(index=False, lineterminator="\n"))
 
 
 def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
