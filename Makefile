@@ -102,26 +102,30 @@ refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store
 refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)
 	@$(PY) tests/reference.py
 
-##@ Federate
+##@ Hardware
 
-CLIENTS ?= 5
-ROUNDS ?= 3
-METHOD ?= duqfl-prox
-DATASET ?= baf
-SEED ?= 0
-FEDERATE ?=
+# QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE come from the environment alone.
+.PHONY: hardware
+hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=120, DATASET=, PROFILE=)
+	@$(PY) -m qfl_core.hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
+	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
+	  $(if $(DATASET),--dataset $(DATASET))
+
+##@ Federate
 
 .PHONY: federate
 federate: setup ## Run a federation over Flower nodes on loopback, with TLS and node keys (CLIENTS= ROUNDS= METHOD= DATASET=)
-	@$(PY) -m qfl_core federate --clients $(CLIENTS) --rounds $(ROUNDS) --method $(METHOD) --dataset $(DATASET) \
-	  --seed $(SEED) $(FEDERATE)
+	@$(PY) -m qfl_core federate --clients $(or $(CLIENTS),5) --rounds $(or $(ROUNDS),3) --seed $(or $(SEED),0) \
+	  --method $(or $(METHOD),duqfl-prox) --dataset $(or $(DATASET),baf) $(FEDERATE)
 
 ##@ Check
 
 .PHONY: test
-test: setup ## Run all tests and check the notebooks' stored outputs
+test: setup ## Run all tests, compare the notebooks' stored outputs, check that every figure is drawn
 	@$(PY) -m pytest -n 2 -m "not (flower and slow)" tests
+	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
+	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: test-federation
 test-federation: setup ## Run the longer tests of real federations: faults, restarts, the simulation engine

@@ -34,8 +34,10 @@ from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import results as figures
+from qfl_core.hardware import HardwareConfig
+from qfl_core.hardware.noise_study import checkpoints_file
 from qfl_core.methods import roles_table
-from qfl_core.paths import figures_dir
+from qfl_core.paths import figures_dir, results_dir
 from qfl_core.study import read_study
 
 apply_style(final=profile == "paper")
@@ -134,12 +136,13 @@ figures.cost_per_method(studies, costs).save(folder)
 # Claim 20 is about devices and is judged in notebook 06.
 
 # %%
-verdicts = analysis.judge({name: study.runs for name, study in studies.items()}, None, analysis.check_theory())
-claims = analysis.claims_table(verdicts)
-claims["verdict"].value_counts().to_frame()
-
-# %%
-claims[["id", "claim", "verdict", "parts_holding"]].set_index("id")
+device = HardwareConfig.from_dict(settings.part("hardware", {}))
+saved = checkpoints_file(studies[datasets[-1]].of(*device.methods).runs, device, results_dir(profile))
+checkpoints = pd.read_csv(saved) if saved.is_file() else None
+runs = {name: study.runs for name, study in studies.items()}
+verdicts = analysis.judge(runs, checkpoints, analysis.check_theory(len(seeds)))
+claims = analysis.claims_table(verdicts).set_index("id")
+claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
 
 # %%
 facts = studies[datasets[0]].facts

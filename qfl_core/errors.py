@@ -18,6 +18,10 @@ class RunError(RuntimeError):
     """A run cannot start, go on or be read."""
 
 
+class HardwareError(RunError):
+    """A backend, its service, a job or a ledger does not allow what was asked; nothing was submitted twice."""
+
+
 class FederationError(RunError):
     """A federation over a network cannot start or go on; the message holds no data and may travel."""
 

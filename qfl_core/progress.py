@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,23 @@ from tqdm import tqdm
 VARIABLE = "QFL_PROGRESS"
 
 
-def bar(total: int, unit: str, *, show: bool = True, **options: Any) -> tqdm:
-    """Return a bar over ``total`` steps.
+@contextmanager
+def bar(total: int, unit: str, *, show: bool = True, **options: Any) -> Iterator[tqdm]:
+    """Show a bar over ``total`` steps for the duration.
 
     A kernel's standard error becomes part of its notebook, so a kernel draws only where ``QFL_PROGRESS`` allows it: the
     notebook runner names its own terminal there.
     """
-    where = os.environ.get(VARIABLE, "off" if _in_kernel() else "on")
-    file = sys.stderr
-    if show and where not in ("on", "off"):
-        try:
-            file = Path(where).open("w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the bar
-        except OSError:
-            where = "off"
-    return tqdm(total=total, unit=unit, disable=not show or where == "off", file=file, dynamic_ncols=True, **options)
+    where = os.environ.get(VARIABLE, "off" if _in_kernel() else "on") if show else "off"
+    with ExitStack() as stack:
+        file = sys.stderr
+        if where not in ("on", "off"):
+            try:
+                file = stack.enter_context(Path(where).open("w", encoding="utf-8"))
+            except OSError:
+                where = "off"
+        shown = tqdm(total=total, unit=unit, disable=where == "off", file=file, dynamic_ncols=True, **options)
+        yield stack.enter_context(shown)
 
 
 def _in_kernel() -> bool:

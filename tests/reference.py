@@ -1,6 +1,6 @@
 """The smoke profile's numbers, kept in ``reference_smoke.csv``: a silent change of the science fails a test.
 
-After a change that is meant to alter them: ``python tests/reference.py`` writes the file anew (``make refresh-reference``).
+After a change that is meant to alter them, ``make refresh-reference`` writes the file anew.
 """
 
 import sys
@@ -31,7 +31,7 @@ COLUMNS = [
 
 
 def reference_table(folder: Path) -> pd.DataFrame:
-    """Return seed 0 of every method on every track, from the stand-ins: metrics of each round, and the weights' norm."""
+    """Return seed 0 of every method on every track, on the stand-ins: each round's metrics and the weights' norm."""
     settings = load_profile("smoke")
     tracks = [*settings.datasets, *(name for name in settings.experiment if name.endswith(CLEAN))]
     parts = []

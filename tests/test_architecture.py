@@ -26,7 +26,7 @@ FLOORS = [
     {"runs"},
     {"sweep", "analysis", "federate"},
     {"study", "flower_app"},
-    {"figures", "bench", "__main__"},
+    {"figures", "hardware", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 

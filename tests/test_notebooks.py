@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import nbformat
 import papermill
 import pytest
 
-from qfl_core.config import PROFILE_KEYS
+from qfl_core.config import PART_KEYS, PROFILE_KEYS, load_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -25,7 +26,8 @@ def code_cells(path: Path) -> list[dict]:
 
 
 def test_there_are_notebooks():
-    assert [p.stem for p in NOTEBOOKS] == ["01_preprocessing", "02_baselines", "03_duqfl_prox", "04_ablations"]
+    numbered = ["preprocessing", "baselines", "duqfl_prox", "ablations", "plotting", "hardware"]
+    assert [p.stem for p in NOTEBOOKS] == [f"0{i}_{name}" for i, name in enumerate(numbered, start=1)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -40,8 +42,36 @@ def test_pairs_are_in_sync(path):
 def test_one_parameters_cell_names_what_the_profiles_name(path):
     tagged = [c for c in code_cells(path) if "parameters" in c["metadata"].get("tags", [])]
     assert len(tagged) == 1
-    assert set(papermill.inspect_notebook(str(path))) == PROFILE_KEYS
+    assert set(papermill.inspect_notebook(str(path))) - PART_KEYS == PROFILE_KEYS
     assert 'profile = "smoke"' in "".join(tagged[0]["source"])
+
+
+@pytest.mark.parametrize("profile", ["smoke", "paper"])
+def test_every_part_of_a_profile_belongs_to_one_notebook(profile):
+    named = [name for path in NOTEBOOKS for name in papermill.inspect_notebook(str(path)) if name in PART_KEYS]
+    assert sorted(named) == sorted(load_profile(profile).parts)
+
+
+def test_plotting_only_reads():
+    cells = "".join("".join(c["source"]) for c in code_cells(ROOT / "notebooks" / "05_plotting.ipynb"))
+    assert "read_study" in cells
+    for training in ("run_study", "sweep", "run_experiment"):
+        assert training not in cells
+
+
+SECRETS = re.compile(r"QISKIT_IBM_TOKEN *=|api[_-]?key|Bearer |[A-Za-z0-9_-]{44}(?![A-Za-z0-9_/+=-])", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_no_output_or_source_holds_a_secret_or_a_machine_path(path):
+    for cell in json.loads(path.read_text())["cells"]:
+        outputs = [o.get("text", []) for o in cell.get("outputs", [])]
+        outputs += [
+            o.get("data", {}).get(kind, []) for o in cell.get("outputs", []) for kind in ("text/plain", "text/html")
+        ]
+        for text in ("".join(part) for part in [cell["source"], *outputs]):
+            assert not SECRETS.search(text), text
+            assert not re.search(r"(?:^|[\s\"'(])/(?:home|root|work|tmp|Users|private)/", text), text
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -19,6 +19,8 @@ from qiskit.quantum_info import Operator
 from qfl_core.engines.base import check_features
 from qfl_core.engines.cached import PAD_SAMPLES, CachedEngine, Encoded, padded, product
 from qfl_core.engines.expressions import compile_angles
+from qfl_core.engines.noise import device_noise, used_qubits
+from qfl_core.engines.primitives import measured_qubits
 from qfl_core.engines.ptm import Fixed, Turn, Walk, fixed_ptm, fuse, turn_of
 from qfl_core.qnn import QNN
 
@@ -33,7 +35,8 @@ class DensityEngine(CachedEngine):
     qnn : the model.
     shots : None for the exact noisy values.
     backend : any backend with a target; None is FakeFez, a snapshot of an IBM device with 156 qubits.
-    noise_model : an Aer NoiseModel; None takes the backend's.
+    noise_model : an Aer NoiseModel; None takes the backend's, on the qubits that the circuit uses.
+    noise_scale : how strong the backend's noise is taken, see :func:`qfl_core.engines.noise.device_noise`.
     transpiled : a measured circuit already transpiled for the backend, to use as it is.
     optimization_level, seed : the transpiler's.
     memory : bytes that encodings and intermediate arrays may each use.
@@ -44,6 +47,7 @@ class DensityEngine(CachedEngine):
     transpiled : the circuit that the numbers belong to.
     layout : the physical qubit of each logical one, at the measurement.
     active : the physical qubits kept.
+    noise_model : the Aer NoiseModel behind the numbers.
     calibration_hash : SHA-256 of the backend's errors, durations and coherence times, or of ``noise_model``.
     """
 
@@ -57,6 +61,7 @@ class DensityEngine(CachedEngine):
         *,
         backend=None,
         noise_model=None,
+        noise_scale: float = 1.0,
         transpiled: QuantumCircuit | None = None,
         optimization_level: int = 3,
         seed: int = 0,
@@ -68,22 +73,23 @@ class DensityEngine(CachedEngine):
             from qiskit_ibm_runtime.fake_provider import FakeFez
 
             backend = FakeFez()
-        calibrated = noise_model is None
-        if calibrated:
-            from qiskit_aer.noise import NoiseModel
-
-            noise_model = NoiseModel.from_backend(backend)
         if transpiled is None:
             transpiled = transpile(qnn.measured(), backend, optimization_level=optimization_level, seed_transpiler=seed)
+        self.active = used_qubits(transpiled)
+        calibrated = noise_model is None
+        if calibrated:
+            noise_model = device_noise(backend, self.active, noise_scale)
+        elif noise_scale != 1:
+            raise ValueError(f"noise_scale={noise_scale!r} scales a backend's noise; expected 1 with a noise_model")
+        self.noise_model = noise_model
+        self.noise_scale = noise_scale
         self.backend_name = str(getattr(backend, "name", type(backend).__name__))
         self.transpiled = transpiled
         self.calibration_hash = calibration_hash(backend if calibrated else None, noise_model)
         self._circuit_key = tuple(
             (i.operation.name, _indices(transpiled, i), tuple(map(str, i.operation.params))) for i in transpiled.data
         )
-        self.layout = _measured_qubits(transpiled, qnn.num_qubits)
-        used = {q for i in transpiled.data if i.operation.name != "barrier" for q in _indices(transpiled, i)}
-        self.active = tuple(sorted(used))
+        self.layout = measured_qubits(transpiled, qnn.num_qubits)
         if 16 * 64 * 4 ** len(self.active) > memory:
             raise ValueError(
                 f"{len(self.active)} active qubits need {16 * 64 * 4 ** len(self.active):,} bytes, more than "
@@ -141,7 +147,7 @@ class DensityEngine(CachedEngine):
         return Encoded(rows, len(X), self._owner())
 
     def _owner(self) -> tuple:
-        return self.name, self.qnn, self._circuit_key, self.calibration_hash
+        return self.name, self.qnn, self._circuit_key, self.calibration_hash, self.noise_scale
 
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         if self.strategy == "products":
@@ -169,6 +175,7 @@ class DensityEngine(CachedEngine):
             "active_qubits": list(self.active),
             "transpiled_ops": {k: int(v) for k, v in sorted(self.transpiled.count_ops().items())},
             "calibration_hash": self.calibration_hash,
+            "noise_scale": self.noise_scale,
             "threads": self.threads,
         }
 
@@ -243,17 +250,6 @@ def calibration_hash(backend, noise_model) -> str:
                 found = table[qubits]
                 facts.append([name, list(qubits), found and found.error, found and found.duration])
     return hashlib.sha256(json.dumps(facts, default=repr, sort_keys=True).encode()).hexdigest()
-
-
-def _measured_qubits(circuit: QuantumCircuit, count: int) -> tuple[int, ...]:
-    """Return the qubit that is measured into each classical bit."""
-    found: dict[int, int] = {}
-    for instruction in circuit.data:
-        if instruction.operation.name == "measure":
-            found[circuit.find_bit(instruction.clbits[0]).index] = _indices(circuit, instruction)[0]
-    if sorted(found) != list(range(count)):
-        raise ValueError(f"the transpiled circuit measures bits {sorted(found)}, expected 0 to {count - 1}")
-    return tuple(found[k] for k in range(count))
 
 
 def _indices(circuit: QuantumCircuit, instruction) -> tuple[int, ...]:

@@ -8,18 +8,19 @@ is drawn a call.
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from qiskit import transpile
+from qiskit import QuantumCircuit, transpile
 
 from qfl_core.engines.base import Engine, Generators, check_features, check_weights
 from qfl_core.engines.cached import Encoded
+from qfl_core.engines.kinds import kind_of
 from qfl_core.qnn import QNN
 
-SAMPLERS = {"statevector": "shots", "aer": "shots", "fake": "fake", "ibm": "hardware"}
+SAMPLERS = ("statevector", "aer", "fake", "ibm")
+SIMULATED = ("shots", "noisy", "fake")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +46,15 @@ class PrimitivesEngine(Engine):
     shots : measurements behind each probability; needed, since a sampler has no exact values.
     sampler : ``"statevector"`` (StatevectorSampler), ``"aer"``, ``"fake"`` (a fake backend in the runtime's
         local mode) or ``"ibm"`` (hardware).
-    backend : the Aer simulator, fake or real backend; None is AerSimulator(), FakeFez or the least busy
-        device of the account in QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE.
+    backend : the Aer simulator, fake or real backend; None is AerSimulator() or FakeFez.
+    transpiled : a measured circuit already transpiled for the backend, to run as it is.
     optimization_level, seed : the transpiler's.
 
     Attributes
     ----------
     transpiled : the measured circuit that is run.
     layout : the physical qubit of each logical one, at the measurement.
-    kind : shots, noisy (Aer with a noise model), fake or hardware.
+    kind : shots, noisy (Aer with a noise model), fake or hardware: what the backend is, whatever ``sampler`` says.
     """
 
     name = "primitives"
@@ -65,6 +66,7 @@ class PrimitivesEngine(Engine):
         *,
         sampler: str = "statevector",
         backend=None,
+        transpiled: QuantumCircuit | None = None,
         optimization_level: int = 1,
         seed: int = 0,
     ) -> None:
@@ -72,22 +74,20 @@ class PrimitivesEngine(Engine):
         if self.shots is None:
             raise ValueError("the primitives engine measures: expected shots >= 1, got None")
         if sampler not in SAMPLERS:
-            raise ValueError(f"unknown sampler {sampler!r}; expected one of {tuple(SAMPLERS)}")
+            raise ValueError(f"unknown sampler {sampler!r}; expected one of {SAMPLERS}")
         if sampler == "statevector" and backend is not None:
             raise ValueError("sampler='statevector' takes no backend; expected 'aer', 'fake' or 'ibm' with one")
         self.sampler = sampler
-        self.backend = _default_backend(sampler, qnn.num_qubits) if backend is None else backend
-        self.kind = "noisy" if sampler == "aer" and _has_noise(self.backend) else SAMPLERS[sampler]
-        measured = qnn.measured()
-        if self.backend is not None:
-            measured = transpile(measured, self.backend, optimization_level=optimization_level, seed_transpiler=seed)
-        self.transpiled = measured
-        index = {
-            measured.find_bit(i.clbits[0]).index: measured.find_bit(i.qubits[0]).index
-            for i in measured.data
-            if i.operation.name == "measure"
-        }
-        self.layout = tuple(index[k] for k in range(qnn.num_qubits))
+        self.backend = _default_backend(sampler) if backend is None else backend
+        self.kind = kind_of(self.backend)
+        if transpiled is None:
+            transpiled = qnn.measured()
+            if self.backend is not None:
+                transpiled = transpile(
+                    transpiled, self.backend, optimization_level=optimization_level, seed_transpiler=seed
+                )
+        self.transpiled = transpiled
+        self.layout = measured_qubits(transpiled, qnn.num_qubits)
 
     def encode(self, X: np.ndarray) -> Encoded:
         """Return the checked samples ``X : (n, num_features)``; circuits are bound when they run."""
@@ -119,18 +119,12 @@ class PrimitivesEngine(Engine):
         if not isinstance(encoded, Encoded) or encoded.owner != (self.name, self.qnn):
             raise ValueError("encoded must come from this engine's encode(X)")
         weights = check_weights(weights, self.qnn.num_weights, ndim=(2,))
-        if rng is None and self.kind != "hardware":
+        if rng is None and self.kind in SIMULATED:
             raise ValueError(f"shots={self.shots} draws at random: expected rng, a numpy Generator")
         shape = (len(weights), len(encoded))
         if 0 in shape:
             return Measured(np.zeros(shape, dtype=int), self.shots, [[] for _ in weights], "")
-        X = encoded.rows
-        values = {p: np.broadcast_to(X[:, k], shape) for k, p in enumerate(self.qnn.input_parameters)}
-        for k, p in enumerate(self.qnn.weight_parameters):
-            values[p] = np.broadcast_to(weights[:, k, None], shape)
-        # The order of a pub's last axis is the circuit's own, and transpiling may drop a parameter.
-        table = np.stack([values[p] for p in self.transpiled.parameters], axis=-1)
-        job = self._sampler(rng).run([(self.transpiled, table, self.shots)])
+        job = self._sampler(rng).run([self.pub(encoded, weights)])
         bits = job.result()[0].data.meas
         # bits.array : (B, n, shots, bytes); the parity of a shot is that of its number of ones.
         ones = np.bitwise_count(bits.array).sum(axis=-1)
@@ -139,6 +133,17 @@ class PrimitivesEngine(Engine):
             raise ValueError(f"the sampler returned {bits.num_shots} shots, expected {self.shots}")
         counts = [[dict(bits.get_counts((b, i))) for i in range(shape[1])] for b in range(shape[0])]
         return Measured(odd, self.shots, counts, str(job.job_id()))
+
+    def pub(self, encoded: Encoded, weights: np.ndarray) -> tuple[QuantumCircuit, np.ndarray, int]:
+        """Return all samples and ``weights : (B, P)`` as one PUB: circuit, values (B, n, parameters), shots."""
+        shape = (len(weights), len(encoded))
+        X = encoded.rows
+        values = {p: np.broadcast_to(X[:, k], shape) for k, p in enumerate(self.qnn.input_parameters)}
+        for k, p in enumerate(self.qnn.weight_parameters):
+            values[p] = np.broadcast_to(weights[:, k, None], shape)
+        # The order of a pub's last axis is the circuit's own, and transpiling may drop a parameter.
+        table = np.stack([values[p] for p in self.transpiled.parameters], axis=-1)
+        return self.transpiled, table, self.shots
 
     def _sampler(self, rng: np.random.Generator | None):
         if self.sampler == "statevector":
@@ -152,14 +157,8 @@ class PrimitivesEngine(Engine):
             from qiskit_aer.primitives import SamplerV2
 
             return SamplerV2.from_backend(self.backend, seed=seed)
-        import qiskit_aer  # noqa: F401  without it a fake backend would run noiseless, silently
-        from qiskit_ibm_runtime import SamplerV2
-
         options = {"simulator": {"seed_simulator": seed}} if self.sampler == "fake" else None
-        with warnings.catch_warnings():
-            # Releases from 0.50 announce another class; this one still is what 0.40 and newer share.
-            warnings.filterwarnings("ignore", "The SamplerV2 class is deprecated", DeprecationWarning)
-            return SamplerV2(mode=self.backend, options=options)
+        return runtime_sampler(self.backend, options)
 
     def describe(self) -> dict:
         """Return name, kind, shots, sampler, backend, layout and circuit size."""
@@ -171,7 +170,30 @@ class PrimitivesEngine(Engine):
         }
 
 
-def _default_backend(sampler: str, num_qubits: int):
+def runtime_sampler(mode, options: dict | None = None):
+    """Return the runtime client's SamplerV2 for a backend or a batch."""
+    import qiskit_aer  # noqa: F401  without it a fake backend would run noiseless, silently
+    from qiskit_ibm_runtime import SamplerV2
+
+    with warnings.catch_warnings():
+        # Releases from 0.50 announce another class; this one still is what 0.40 and newer share.
+        warnings.filterwarnings("ignore", "The SamplerV2 class is deprecated", DeprecationWarning)
+        return SamplerV2(mode=mode, options=options)
+
+
+def measured_qubits(circuit: QuantumCircuit, count: int) -> tuple[int, ...]:
+    """Return the qubit that is measured into each of the ``count`` classical bits."""
+    found = {
+        circuit.find_bit(i.clbits[0]).index: circuit.find_bit(i.qubits[0]).index
+        for i in circuit.data
+        if i.operation.name == "measure"
+    }
+    if sorted(found) != list(range(count)):
+        raise ValueError(f"the transpiled circuit measures bits {sorted(found)}, expected 0 to {count - 1}")
+    return tuple(found[k] for k in range(count))
+
+
+def _default_backend(sampler: str):
     if sampler == "statevector":
         return None
     if sampler == "aer":
@@ -182,15 +204,4 @@ def _default_backend(sampler: str, num_qubits: int):
         from qiskit_ibm_runtime.fake_provider import FakeFez
 
         return FakeFez()
-    token, instance = os.environ.get("QISKIT_IBM_TOKEN"), os.environ.get("QISKIT_IBM_INSTANCE")
-    if not token or not instance:
-        raise ValueError("sampler='ibm' without a backend needs QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE")
-    from qiskit_ibm_runtime import QiskitRuntimeService
-
-    service = QiskitRuntimeService(channel="ibm_quantum_platform", token=token, instance=instance)
-    return service.least_busy(operational=True, simulator=False, min_num_qubits=num_qubits)
-
-
-def _has_noise(backend) -> bool:
-    model = getattr(backend.options, "noise_model", None)
-    return model is not None and not model.is_ideal()
+    raise ValueError("sampler='ibm' needs a backend: qfl_core.hardware.connect() opens the account, and its devices")

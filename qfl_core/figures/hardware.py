@@ -1,0 +1,155 @@
+"""Figures of the hardware validation: the curves, the ledger as a table, the noise study."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from qfl_core.analysis import intervals
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import METHOD_COLOURS, SAFE
+from qfl_core.hardware.pipeline import Validation
+from qfl_core.methods import METHODS
+
+#: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
+CURVES = {
+    "noiseless": ("noiseless", "0.35", "", "--"),
+    "shots": ("sampled", SAFE[2], "s", "-"),
+    "noise": ("device noise", SAFE[1], "^", "-"),
+    "execution": ("SamplerV2", SAFE[0], "o", "-"),
+}
+SIDEWAYS = 0.08  # of a checkpoint, so that intervals do not hide each other
+
+
+def real_ibm_validation(validation: Validation) -> Sheet:
+    """Return accuracy over checkpoints, one panel a method, four curves with their shot intervals."""
+    methods = list(validation.curves["method"].unique())
+    names = {"duqfl-prox": "ibm_duqfl_prox", "default-qfl": "ibm_default_qfl"}
+    panels = {
+        names.get(method, f"ibm_{method.replace('-', '_')}"): partial(
+            _validation, table=validation.curves, method=method
+        )
+        for method in methods
+    }
+    facts = (*validation.facts, "bars: 95 % of repeats of the shots")
+    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.4), legend=4)
+
+
+def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
+    rows = table[table["method"] == method]
+    for number, (curve, (name, colour, marker, dashes)) in enumerate(CURVES.items()):
+        found = rows[rows["curve"] == curve].sort_values("checkpoint")
+        if found.empty:
+            continue
+        kinds = ", ".join(found["kind"].unique())
+        label = f"{name} ({kinds}, {found['samples'].iloc[0]} samples)"
+        spread = [found["accuracy"] - found["accuracy_low"], found["accuracy_high"] - found["accuracy"]]
+        step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (number - 1.5)
+        line = {"color": colour, "label": label, "marker": marker, "markersize": 3.5, "linestyle": dashes}
+        if curve == "noiseless":
+            axis.plot(found["checkpoint"], found["accuracy"], **line)
+        else:
+            axis.errorbar(
+                found["checkpoint"] + step, found["accuracy"], yerr=spread, capsize=1.5, elinewidth=0.8, **line
+            )
+    ran = set(rows.loc[rows["curve"] == "execution", "kind"])
+    note = "" if ran == {"hardware"} else ": nothing ran on a quantum computer" if ran else ": not executed yet"
+    axis.set(title=METHODS[method].label + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def ibm_workload_evidence(validation: Validation) -> Sheet:
+    """Return the ledger as a table: what ran where, as what, and what it cost."""
+    rows = max(len(validation.workload), 1)
+    panel = partial(_workload, table=validation.workload)
+    return Sheet(
+        "ibm_workload_evidence", {"ibm_workload_evidence": panel}, validation.facts, size=(8.8, 0.9 + 0.28 * rows)
+    )
+
+
+def _workload(axis: Axes, table: pd.DataFrame) -> None:
+    axis.set_axis_off()
+    hardware = bool(len(table)) and set(table["kind"]) == {"hardware"}
+    title = (
+        "Jobs that ran on a quantum computer" if hardware else "Jobs of the ledger: nothing ran on a quantum computer"
+    )
+    if not hardware and "hardware" in set(table["kind"]):
+        title = "Jobs of the ledger: only those of kind hardware ran on a quantum computer"
+    axis.set_title(title)
+    shown = table.rename(columns={"job_id": "job id", "created": "created (UTC)", "qpu_seconds": "QPU seconds"})
+    shown = shown.assign(**{"QPU seconds": shown["QPU seconds"].map("{:.1f}".format)}).astype(str)
+    if shown.empty:
+        axis.text(0.5, 0.5, "no job yet", ha="center", transform=axis.transAxes)
+        return
+    shown["job id"] = shown["job id"].map(lambda name: name if len(name) <= 20 else f"{name[:17]}...")
+    widths = [max(len(column), *shown[column].map(len)) + 1 for column in shown]
+    drawn = axis.table(
+        shown.to_numpy().tolist(),
+        colLabels=list(shown),
+        colWidths=[width / sum(widths) for width in widths],
+        bbox=(0, 0, 1, 1),
+        cellLoc="left",
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7.5)
+    for (row, _), cell in drawn.get_celld().items():
+        cell.set_edgecolor("0.8")
+        cell.set_linewidth(0.5)
+        if row == 0:
+            cell.set_text_props(weight="bold")
+            cell.set_facecolor("0.93")
+
+
+def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
+    """Return accuracy against noise scale and shots, and each seed's steadiness, for the methods compared.
+
+    ``grid`` is :func:`qfl_core.hardware.noise_study.noise_grid`'s table, ``steady`` that of ``steadiness``.
+    """
+    panels = {
+        "noise_scale": partial(_scale, grid=grid),
+        "noise_shots": partial(_shots, grid=grid),
+        "noise_steadiness": partial(_steadiness, steady=steady),
+    }
+    return Sheet("noise_study", panels, facts, size=(3.7, 3.2))
+
+
+def _scale(axis: Axes, grid: pd.DataFrame) -> None:
+    _bands(axis, grid[grid["shots"] == 0], "noise_scale")
+    axis.set(title="Noise alone, exact values", xlabel="times the device's noise", ylabel="test accuracy")
+
+
+def _shots(axis: Axes, grid: pd.DataFrame) -> None:
+    closest = grid.loc[(grid["noise_scale"] - 1).abs().idxmin(), "noise_scale"]
+    table = grid[(grid["noise_scale"] == closest) & (grid["shots"] > 0)]
+    _bands(axis, table, "shots")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(sorted(table["shots"].unique()), [f"{n}" for n in sorted(table["shots"].unique())])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set(title=f"Shots, at {closest:g} x the device's noise", xlabel="shots", ylabel="test accuracy")
+
+
+def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
+    for method in table["method"].unique():
+        found = intervals(table[table["method"] == method], "accuracy", [x])
+        colour = METHOD_COLOURS[method]
+        axis.plot(found[x], found["mean"], marker="o", markersize=3, color=colour, label=METHODS[method].label)
+        axis.fill_between(found[x], found["low"].clip(0, 1), found["high"].clip(0, 1), color=colour, alpha=0.15, lw=0)
+
+
+def _steadiness(axis: Axes, steady: pd.DataFrame) -> None:
+    """Draw a point a seed: unsteadiness against distance; lower left is better."""
+    for method in steady["method"].unique():
+        found = steady[steady["method"] == method]
+        style = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}
+        axis.plot(found["distance"], found["unsteadiness"], "o", markersize=4.5, alpha=0.8, **style)
+    axis.set(
+        title="Steadiness, one point a seed",
+        xlabel="mean |noisy - noiseless accuracy|",
+        ylabel="s.d. of accuracy changes",
+    )
+    axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
+    axis.xaxis.set_major_locator(MaxNLocator(5))

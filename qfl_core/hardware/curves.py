@@ -1,0 +1,116 @@
+"""The four curves of the paper's validation figure, each with its shot interval and the kind of what computed it.
+
+noiseless    exact probabilities of the circuit                                         exact
+shots        the same, sampled                                                          shots
+noise        the transpiled circuit under the backend's calibration, sampled            noisy
+execution    the same circuit through the runtime's SamplerV2                           fake or hardware
+corrected    the execution's counts after readout correction, where calibrated          as the execution
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from qfl_core.engines import make_engine
+from qfl_core.engines.base import sample
+from qfl_core.hardware.device import two_qubit_gates
+from qfl_core.hardware.mitigation import correct, measured_confusion, odd_share
+from qfl_core.hardware.plan import CALIBRATION, Plan
+from qfl_core.hardware.store import Folder
+from qfl_core.streams import stream
+
+REPEATS = 200  # of the shots, behind every interval
+#: What every row scores, each with its low and high.
+METRICS = ("accuracy", "roc_auc", "tvd")
+
+
+def simulated_curves(plan: Plan) -> pd.DataFrame:
+    """Return the three simulated curves of all methods, on the plan's samples."""
+    shots, seed, y = plan.config.shots, plan.config.seed, plan.samples.y
+    exact = make_engine("statevector", plan.qnn)
+    noisy = plan.device.density()
+    ideal = plan.qnn.circuit.decompose()
+    logical = {"depth": ideal.depth(), "two_qubit_gates": two_qubit_gates(ideal)}
+    physical = {"depth": plan.device.depth, "two_qubit_gates": plan.device.two_qubit_gates}
+    rows = []
+    for number, one in enumerate(plan.series):
+        p0 = exact.probabilities(exact.encode(plan.samples.X), one.weights)
+        p1 = noisy.probabilities(noisy.encode(plan.samples.X), one.weights)
+        for c, checkpoint in enumerate(one.rounds):
+            facts = {"method": one.method, "seed": one.seed, "checkpoint": int(checkpoint), "samples": len(y)}
+            rng = stream(seed, "hardware-shots", number, c)
+            certain = with_interval(y, p0[c], p0[c : c + 1], p0[c])
+            rows.append(facts | {"curve": "noiseless", "kind": exact.kind, "shots": 0} | logical | certain)
+            for curve, p, kind, size in (("shots", p0, "shots", logical), ("noise", p1, noisy.kind, physical)):
+                measured = sample(p[c], shots, rng)
+                again = rng.binomial(shots, np.broadcast_to(measured, (REPEATS, len(y)))) / shots
+                found = with_interval(y, measured, again, p0[c])
+                rows.append(facts | {"curve": curve, "kind": kind, "shots": shots} | size | found)
+    return pd.DataFrame(rows)
+
+
+def executed_curves(folder: Folder) -> pd.DataFrame:
+    """Return the curves of what the backend measured, raw and readout-corrected."""
+    plan, inputs, records = folder.plan(), folder.inputs(), folder.ledger.jobs()
+    confusion = None
+    calibration = records.get(CALIBRATION)
+    if calibration is not None and calibration.state == "finished":
+        zeros, ones = folder.counts(calibration.facts["counts"], calibration.facts["counts_sha256"])
+        confusion = measured_confusion(zeros[0], ones[0])
+    rows = []
+    for number, method in enumerate(plan["methods"]):
+        record = records.get(method)
+        if record is None or record.state != "finished":
+            continue
+        pubs = folder.counts(record.facts["counts"], record.facts["counts_sha256"])
+        for c, (checkpoint, counts) in enumerate(zip(inputs[f"{method}/rounds"], pubs, strict=True)):
+            rng = stream(plan["config"]["seed"], "hardware-repeats", number, c)
+            shots = record.facts["shots"]
+            again = rng.multinomial(shots, counts / counts.sum(axis=1, keepdims=True), size=(REPEATS, len(counts)))
+            facts = {
+                "method": method,
+                "seed": plan["seed"],
+                "checkpoint": int(checkpoint),
+                "samples": len(counts),
+                "kind": record.facts["kind"],
+                "shots": shots,
+                "depth": plan["depth"],
+                "two_qubit_gates": plan["two_qubit_gates"],
+            }
+            reference = inputs[f"{method}/noiseless"][c]
+            raw = with_interval(inputs["y"], odd_share(counts), odd_share(again), reference)
+            rows.append(facts | {"curve": "execution"} | raw)
+            if confusion is not None:
+                better = odd_share(correct(counts, confusion)), odd_share(correct(again, confusion))
+                rows.append(facts | {"curve": "corrected"} | with_interval(inputs["y"], *better, reference))
+    return pd.DataFrame(rows)
+
+
+def scores(y: np.ndarray, p: np.ndarray, reference: np.ndarray) -> dict[str, np.ndarray]:
+    """Return accuracy, ROC-AUC and the total variation distance from the noiseless model, of p (..., n) each (...,).
+
+    The predicted distribution of a sample is (1 - p, p), so its distance is |p - p_noiseless|; the mean over samples.
+    """
+    positives = int(y.sum())
+    pairs = positives * (len(y) - positives)
+    ranks = rankdata(p, axis=-1)[..., y == 1].sum(axis=-1)
+    return {
+        "accuracy": ((p >= 0.5) == (y == 1)).mean(axis=-1),
+        "roc_auc": (ranks - positives * (positives + 1) / 2) / pairs if pairs else np.full(p.shape[:-1], np.nan),
+        "tvd": np.abs(p - reference).mean(axis=-1),
+    }
+
+
+def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """Return the scores of ``p`` (n,) with the central 95 % of ``again`` (repeats, n), widened to hold the score.
+
+    ``again`` are repeats of the shots: what measuring once more would give if the measured shares were the truth.
+    """
+    found, repeats = scores(y, p, reference), scores(y, again, reference)
+    row = {}
+    for name, value in found.items():
+        low, high = np.quantile(repeats[name], [0.025, 0.975])
+        row |= {name: float(value), f"{name}_low": float(min(low, value)), f"{name}_high": float(max(high, value))}
+    return row

@@ -1,0 +1,90 @@
+"""IBM's service, asked carefully: credentials from the environment alone, and no answer that could repeat them.
+
+Everything that talks to the service goes through :func:`ask`. An error of the client may quote what it was given, so
+it is replaced by one of ours with the credentials blotted out, raised where the original is no longer in reach: no
+cause, no context, nothing that a notebook's traceback could print.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from qfl_core.errors import HardwareError, did_you_mean
+
+TOKEN, INSTANCE = "QISKIT_IBM_TOKEN", "QISKIT_IBM_INSTANCE"
+Answer = TypeVar("Answer")
+
+
+def blotted(text: str) -> str:
+    """Return text without the values of the two variables."""
+    for name in (TOKEN, INSTANCE):
+        value = os.environ.get(name, "").strip()
+        if value:
+            text = text.replace(value, f"<{name}>")
+    return text
+
+
+def ask(what: str, function: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
+    """Call the client; an error of any kind becomes a HardwareError that says what was asked."""
+    try:
+        return function(*arguments, **options)
+    except HardwareError:
+        raise
+    except Exception as error:
+        reason = blotted(f"{type(error).__name__}: {error}")
+    # Raised outside the handler: inside it, Python would chain the client's error to ours.
+    raise HardwareError(f"{what}: {reason}")
+
+
+def has_credentials() -> bool:
+    """Whether both variables are set."""
+    return bool(os.environ.get(TOKEN, "").strip() and os.environ.get(INSTANCE, "").strip())
+
+
+def connect():
+    """Return the account's service.
+
+    Raises
+    ------
+    HardwareError
+        Without credentials, or where the service does not accept them or cannot be reached.
+    """
+    if not has_credentials():
+        missing = [name for name in (TOKEN, INSTANCE) if not os.environ.get(name, "").strip()]
+        raise HardwareError(
+            f"a device of IBM needs an account: set {' and '.join(missing)} in the environment (never in a file or a "
+            "notebook), or name a backend that needs none, such as fake_fez"
+        )
+    from qiskit_ibm_runtime import QiskitRuntimeService
+
+    return ask(
+        "the service did not accept the account",
+        lambda: QiskitRuntimeService(
+            channel="ibm_quantum_platform",
+            token=os.environ[TOKEN].strip(),
+            instance=os.environ[INSTANCE].strip(),
+        ),
+    )
+
+
+def device_backend(service, name: str):
+    """Return the account's backend ``name``; an unknown one is an error with the names there are."""
+    names = [str(b.name) for b in ask("the service did not list its backends", service.backends)]
+    if name not in names:
+        raise HardwareError(f"unknown backend {name!r}{did_you_mean(name, names)}; the account has {', '.join(names)}")
+    return ask(f"the service did not open backend {name!r}", service.backend, name)
+
+
+def remaining_seconds(service) -> float | None:
+    """Return the QPU seconds that the account has left, or None where it does not say."""
+    usage = ask("the service did not tell the account's usage", service.usage)
+    found = usage.get("usage_remaining_seconds") if isinstance(usage, dict) else None
+    return None if found is None else float(found)
+
+
+def jobs_with_tag(service, tag: str) -> list:
+    """Return the account's jobs of this tag, newest first."""
+    found = ask("the service did not list its jobs", service.jobs, job_tags=[tag], limit=10)
+    return list(found)

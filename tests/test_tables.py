@@ -1,0 +1,99 @@
+"""Tables: marks follow the stated rule, intervals stand beside the paper's numbers, three formats say the same."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from qfl_core.analysis import tables
+from qfl_core.analysis.paper import PAPER, QUALITATIVE
+from qfl_core.config import load_profile
+from qfl_core.methods import METHODS, roles_table
+from qfl_core.records import SCHEMA
+
+
+def planted(values: dict[str, float], seeds: int = 4) -> pd.DataFrame:
+    """Return two rounds of runs in which every metric of a method is its planted value, give or take a seed's part."""
+    rows = []
+    for method, value in values.items():
+        for seed in range(seeds):
+            for t in (1, 2):
+                noise = 0.001 * (seed - (seeds - 1) / 2)
+                metrics = dict.fromkeys(
+                    ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "drift"),
+                    value + noise + 0.05 * (t == 1),
+                )
+                rows.append({"method": method, "seed": seed, "round": t, **metrics})
+    table = pd.DataFrame(rows)
+    return table.assign(test_balanced_accuracy=0.5, test_roc_auc=0.5)
+
+
+VALUES = {"duqfl-prox": 0.9, "fedprox-qfl": 0.75, "adam-qfl": 0.69, "default-qfl": 0.5}
+
+
+def test_marks_follow_the_stated_rule_in_both_directions():
+    table = tables.qualitative_table({"baf": planted(VALUES)}).set_index("Method")
+    ours = table.map(lambda cell: str(cell).split(" ")[0])
+    accuracy, gap = ours["Final global accuracy"], ours["Low train-test gap"]
+    assert accuracy.to_dict() == {"DUQFL-Prox": "✓✓", "FedProx-QFL": "✓", "Adam-QFL": "−", "Default-QFL": "−"}
+    assert gap.to_dict() == {"DUQFL-Prox": "−", "FedProx-QFL": "−", "Adam-QFL": "✓", "Default-QFL": "✓✓"}
+    assert table.loc["DUQFL-Prox", "Low client drift"] == "− (✓✓)"
+
+
+def test_a_negative_gap_is_no_better_than_a_positive_one():
+    rounds = planted(VALUES)
+    rounds.loc[rounds["method"] == "adam-qfl", "train_test_gap"] = -0.8
+    marks = tables.qualitative_table({"baf": rounds}).set_index("Method")["Low train-test gap"]
+    assert marks["Default-QFL"].startswith("✓✓")
+    assert marks["Adam-QFL"].startswith("−")
+
+
+def test_the_last_round_stands_beside_the_papers_number():
+    table = tables.beside_paper({"baf": planted(VALUES)})
+    mine = table[(table["metric"] == "global accuracy") & (table["method"] == "DUQFL-Prox")].iloc[0]
+    assert mine["mean"] == pytest.approx(0.9)
+    assert mine["low"] < 0.9 < mine["high"]
+    assert mine["paper"] == 0.6504
+    assert not mine["paper inside"]
+    assert table[table["method"] == "Adam-QFL"]["paper"].isna().all()
+
+
+def test_the_papers_numbers_name_metrics_and_methods_that_exist():
+    columns = {column for names in SCHEMA.values() for column in names}
+    for (track, metric), numbers in PAPER.items():
+        assert track in ("baf", "genome")
+        assert metric in columns
+        assert set(numbers) <= set(METHODS)
+    assert all(set(rows) <= set(METHODS) for rows in QUALITATIVE.values())
+
+
+def test_configuration_and_datasets_tell_what_the_profile_runs_with():
+    settings = load_profile("paper")
+    found = tables.configuration_table(settings).set_index("Setting")["Here"]
+    assert found["Proximal coefficient mu"] == str(settings.config("baf").mu)
+    assert found["Shots"] == "1024"
+    table = tables.datasets_table(settings, {"baf": "stand-in", "genome-clean": "local"})
+    assert table["Data"].tolist() == ["stand-in", "local"]
+    assert table["Encoding"].tolist() == ["pca", "kmer"]
+    assert table["QNN features"].tolist() == [4, 2]
+
+
+def test_three_formats_say_the_same(tmp_path):
+    table = pd.DataFrame({"name": ["a|b", "50 % & more"], "value": [1 / 3, np.nan], "mark": ["✓✓ (−)", "×"]})
+    tables.write_table(table, "table", tmp_path, note="origin: stand-in")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.md", "table.tex"]
+    assert pd.read_csv(tmp_path / "table.csv")["value"].iloc[0] == 1 / 3
+    markdown = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
+    assert markdown[2] == r"| a\|b | 0.333 | ✓✓ (−) |"
+    assert markdown[3] == "| 50 % & more |  | × |"
+    assert markdown[-1] == "origin: stand-in"
+    latex = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert latex.startswith("% origin: stand-in\n\\begin{tabular}{lll}\n\\toprule\n")
+    assert r"50 \% \& more &  & $\times$ \\" in latex
+    assert r"$\checkmark$$\checkmark$ ($-$)" in latex
+
+
+def test_every_table_of_the_paper_becomes_latex():
+    for table in (roles_table(), tables.notation_table(), tables.configuration_table(load_profile("smoke"))):
+        text = tables.latex(table)
+        assert text.count(r"\\") == len(table) + 1
+        assert r"$\theta^{(t)}$" in text or "Symbol" not in table
