@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-# Flower's command line uses options of its own dependencies that are on their way out.
-pytestmark = [pytest.mark.flower, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.flower,
+    pytest.mark.xdist_group("flower"),  # one worker, so that the deployment is started once
+    # Flower's command line uses options of its own dependencies that are on their way out.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 from qfl_core.config import load_profile  # noqa: E402
 from qfl_core.federate.deployment import Deployment  # noqa: E402
