@@ -122,7 +122,7 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 .PHONY: test
 test: setup ## Run all tests, compare the notebooks' stored outputs, check that every figure is drawn
-	@$(PY) -m pytest -n 2 --dist loadgroup -m "not (flower and slow)" tests
+	@$(PY) -m pytest -n 2 -m "not (flower and slow)" tests
 	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(PY) -m pytest tests/check_figures.py

@@ -16,7 +16,6 @@ import pytest
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.flower,
-    pytest.mark.xdist_group("flower"),  # one worker, so that the deployment is started once
     # Flower's command line uses options of its own dependencies that are on their way out.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
@@ -102,6 +101,7 @@ def test_a_deployment_gives_the_bits_of_one_process(deployment, app, tmp_path):
     assert_equal_runs(found, run_experiment(CONFIG, tmp_path / "here"))
 
 
+@pytest.mark.slow  # a deployment is started once a worker: `make test` pays for one
 def test_a_node_whose_key_is_not_on_the_list_is_refused(deployment):
     deployment.start_node("stranger", {"partition-id": 0}, listed=False)
     until(lambda: not deployment.is_alive("stranger"), "the stranger's end")
@@ -111,6 +111,7 @@ def test_a_node_whose_key_is_not_on_the_list_is_refused(deployment):
     assert "SuperNode ID" not in log
 
 
+@pytest.mark.slow  # a deployment is started once a worker: `make test` pays for one
 def test_keys_are_their_owners_alone_and_nothing_listens_beyond_loopback(deployment):
     secrets = [path for path in deployment.folder.rglob("*") if b"PRIVATE KEY" in _start_of(path)]
     assert {path.name for path in secrets} >= {"server.key", "node-0", "node-1", "node-2"}
