@@ -26,6 +26,7 @@ FLOORS = [
     {"runs"},
     {"sweep", "analysis"},
     {"study"},
+    {"protocol", "clean", "sensitivity"},
     {"figures", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
