@@ -107,7 +107,10 @@ def pooled_scores(
     missing = {path: c for path, c in zip(paths, wanted, strict=True) if not path.is_file()}
     if missing and not train:
         raise RunError(f"{len(missing)} pooled reference models are not in {folder.name}/pooled: make reproduce")
-    joblib.Parallel(n_jobs=-1)(joblib.delayed(_store_pooled)(path, c, recipe) for path, c in missing.items())
+    # A process that starts has to load the data: not worth it for a few models.
+    joblib.Parallel(n_jobs=-1 if len(missing) > 12 else 1)(
+        joblib.delayed(_store_pooled)(path, c, recipe) for path, c in missing.items()
+    )
     tables = [
         pd.read_csv(path).assign(config=place, seed=c.seed)
         for place, (path, c) in enumerate(zip(paths, wanted, strict=True))
@@ -197,7 +200,8 @@ class CleanStudy:
             columns[metric.replace("_", " ")] = found["mean"].map("{:.3f}".format) + half
         for name, values in self._cost().items():
             columns[name] = values
-        return pd.DataFrame(columns).fillna("").rename_axis("model")
+        order = columns["accuracy"].index
+        return pd.DataFrame(columns).loc[order].fillna("")
 
     def _cost(self) -> dict[str, pd.Series]:
         reached = self.reached
