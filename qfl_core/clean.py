@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -132,25 +132,29 @@ def _store_pooled(path: Path, config: ExperimentConfig, recipe: Recipe) -> None:
 
 
 def encoding_search(
-    settings: Profile,
-    track: str,
-    choices: Mapping[str, Sequence[Any]],
-    seeds: Sequence[int],
-    folder: Path | None = None,
-    train: bool = True,
+    settings: Profile, track: str, part: Mapping[str, Any], folder: Path | None = None, train: bool = True
 ) -> pd.DataFrame:
     """Return the validation ROC-AUC of the pooled QNN for every combination of settings, best first.
 
-    Columns: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds) and ``seeds``. The test part is not used.
+    ``part`` holds ``seeds`` and ``choices``, the values to try by setting, the simpler ones first. Columns: the
+    choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind`` (paired difference from the best),
+    ``tied`` (the 95 % interval of that difference contains 0) and ``preferred``: the first tied one in the order of the
+    choices. The test part is not used.
     """
     folder = folder or results_dir(settings.name)
-    configs = grid(settings.config(track), **choices, seed=list(seeds))
+    choices, seeds = dict(part["choices"]), list(part["seeds"])
+    configs = grid(settings.config(track), **choices, seed=seeds)
     scores = pooled_scores(configs, folder, train=train)
-    scores = scores[scores["part"] == "val"]
-    for name in choices:
-        scores[name] = [str(getattr(configs[place], name)) for place in scores["config"]]
-    found = intervals(scores, "roc_auc", list(choices))
-    return found.sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+    scores = scores[scores["part"] == "val"].assign(place=lambda rows: rows["config"] // len(seeds))
+    found = intervals(scores, "roc_auc", ["place"])
+    wide = scores.pivot(index="seed", columns="place", values="roc_auc")
+    behind = wide.sub(wide[found["mean"].idxmax()], axis=0).melt(ignore_index=False, value_name="behind")
+    behind = intervals(behind, "behind", ["place"])
+    found["behind"], found["tied"] = behind["mean"], behind["high"].fillna(0) >= 0
+    found["preferred"] = found.index == found["tied"].idxmax()
+    for name in reversed(choices):
+        found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
+    return found.drop(columns="place").sort_values("mean", ascending=False, kind="stable", ignore_index=True)
 
 
 @dataclass(frozen=True, eq=False)

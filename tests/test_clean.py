@@ -67,15 +67,19 @@ def test_pooled_scores_depend_on_data_and_model_alone_and_are_kept(tmp_path):
         pooled_scores([config.replace(feature_map="z")], tmp_path, QUICK, train=False)
 
 
-def test_the_encoding_search_ranks_by_validation_and_covers_every_combination(tmp_path):
+def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the_tied(tmp_path):
     profile = load_profile("smoke", experiment={"common": SIZES})
-    choices = {"feature_map": ["zz", "z"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}
-    found = encoding_search(profile, "baf", choices, [100, 101], tmp_path)
+    part = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101, 102]}
+    found = encoding_search(profile, "baf", part, tmp_path)
     assert len(found) == 4
     assert found["mean"].is_monotonic_decreasing
-    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", choices, [100, 101], tmp_path, train=False))
-    stored = pd.concat([pd.read_csv(path) for path in (tmp_path / "pooled").glob("*.csv")])
-    assert found["mean"].max() <= stored.loc[stored["part"] == "val", "roc_auc"].max()
+    assert found.loc[0, "behind"] == 0
+    assert found.loc[0, "tied"]
+    chosen = found[found["preferred"]]
+    order = [("z", (0.0, 1.0)), ("z", (0.0, 3.0)), ("zz", (0.0, 1.0)), ("zz", (0.0, 3.0))]
+    tied = {(row.feature_map, row.angle_range) for row in found[found["tied"]].itertuples()}
+    assert [(row.feature_map, row.angle_range) for row in chosen.itertuples()] == [next(e for e in order if e in tied)]
+    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", part, tmp_path, train=False))
 
 
 def rounds_of(method: str, seed: int, accuracy: list[float], circuits: int) -> pd.DataFrame:

@@ -161,11 +161,26 @@ def encoding_validation(table: pd.DataFrame, choices: list[str], facts: tuple[st
 def _encodings(axis: Axes, table: pd.DataFrame, choices: list[str]) -> None:
     y = np.arange(len(table))
     half = (table["high"] - table["mean"]).fillna(0)
-    axis.errorbar(table["mean"], y, xerr=half, fmt="o", markersize=3.5, linewidth=1, color=_PALETTE[0])
-    axis.set_yticks(y, [", ".join(str(row[choice]) for choice in choices) for _, row in table.iterrows()], fontsize=7)
+    axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=_PALETTE[0])
+    for rows, fill, label in (
+        (table["tied"], _PALETTE[0], "tied with the best"),
+        (~table["tied"], "white", "behind it"),
+    ):
+        axis.plot(table["mean"][rows], y[rows], "o", color=_PALETTE[0], markerfacecolor=fill, markersize=4, label=label)
+    taken = table["preferred"]
+    ring = {"markersize": 9, "markerfacecolor": "none", "color": _PALETTE[1], "label": "taken: the simplest of them"}
+    axis.plot(table["mean"][taken], y[taken], "o", **ring)
+    axis.set_yticks(
+        y, [", ".join(_value(row[choice]) for choice in choices) for _, row in table.iterrows()], fontsize=7
+    )
     axis.invert_yaxis()
-    names = ", ".join(choice.replace("_", " ") for choice in choices)
-    axis.set(title="Which encoding does validation prefer?", xlabel="validation ROC-AUC", ylabel=names)
+    tried = ", ".join(choice.replace("_", " ") for choice in choices)
+    axis.set(title="Which encoding does validation prefer?", xlabel="validation ROC-AUC", ylabel=tried)
+
+
+def _value(value: object) -> str:
+    """Return a setting's value as text, intervals with two digits."""
+    return f"[{value[0]:g}, {value[1]:.3g}]" if isinstance(value, tuple) else str(value)
 
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:

@@ -33,8 +33,11 @@ class Plan:
 
     @classmethod
     def of(cls, part: Mapping[str, Any], complete: bool = False) -> Plan:
-        """Read the ``protocol`` part of a profile; its ``complete`` section wins where the complete search is meant."""
-        values = {key: value for key, value in part.items() if key != "complete"}
+        """Read the ``protocol`` part of a profile; its ``complete`` section wins where the complete search is meant.
+
+        Its ``encodings`` section is :func:`qfl_core.clean.encoding_search`'s.
+        """
+        values = {key: value for key, value in part.items() if key not in ("complete", "encodings")}
         values |= (part.get("complete") or {}) if complete else {}
         known = [f.name for f in fields(cls)]
         for key in values:
