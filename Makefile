@@ -19,7 +19,7 @@ PROFILE ?= paper
 help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-zA-Z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"\n'
 
 .PHONY: setup
@@ -42,14 +42,16 @@ data: setup ## Find or download the official files and say what will be used
 ##@ Reproduce
 
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
-EXECUTED := $(NOTEBOOKS:notebooks/%=build/$(PROFILE)/%)
+OUT := build/$(PROFILE)
+EXECUTED := $(NOTEBOOKS:notebooks/%=$(OUT)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
 DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
-SETTINGS := build/$(PROFILE)/.settings
+SETTINGS := $(OUT)/.settings
+RUN = $(PY) tools/run_notebook.py --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
 
 .PHONY: reproduce
 reproduce: $(EXECUTED) ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
-	@echo "reproduce: notebooks in build/$(PROFILE)/, figures in $(if $(filter paper,$(PROFILE)),figures/,build/figures/$(PROFILE)/)"
+	@$(PY) tools/summary.py $(PROFILE)
 
 # What else decides a notebook's numbers; the file changes only when its content does, so that a change reruns them.
 .PHONY: force
@@ -59,17 +61,45 @@ $(SETTINGS): force
 	  "cache folder: $${QFL_CACHE_DIR-}" > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
-build/$(PROFILE)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
-	@$(PY) tools/run_notebook.py $< $@ --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+$(OUT)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
+	@$(RUN) $< $@
+
+# Plotting reads what the notebooks before it trained, and hardware completes the claims that plotting judged.
+PLOTTING := $(filter $(OUT)/05%,$(EXECUTED))
+HARDWARE := $(filter $(OUT)/06%,$(EXECUTED))
+ifneq ($(PLOTTING),)
+$(PLOTTING): $(filter $(OUT)/02% $(OUT)/03% $(OUT)/04%,$(EXECUTED))
+endif
+ifneq ($(HARDWARE),)
+$(HARDWARE): $(PLOTTING)
+endif
+
+# One notebook by its number: make notebook-03.
+define number
+.PHONY: notebook-$(firstword $(subst _, ,$(notdir $(1))))
+notebook-$(firstword $(subst _, ,$(notdir $(1)))): $(1)
+endef
+$(foreach target,$(EXECUTED:.ipynb=),$(eval $(call number,$(target).ipynb)))
+
+notebook-NN: ## Run one notebook and those it reads from, e.g. make notebook-03
+	@echo "name a number: $(foreach n,$(NOTEBOOKS),notebook-$(firstword $(subst _, ,$(notdir $(n)))))"
+
+.PHONY: figures
+figures: setup ## Redraw every figure and table from saved results, without training
+	@$(RUN) notebooks/05_plotting.ipynb $(OUT)/05_plotting.ipynb
 
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
-	@$(PY) -m jupyterlab notebooks
+	@QFL_PROGRESS=on $(PY) -m jupyterlab notebooks
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
 	@cd notebooks && for source in *.py; do \
 	  env -u QFL_DATA_DIR QFL_OFFLINE=1 ../$(PY) -m jupytext --quiet --to ipynb --execute "$$source"; done
+
+.PHONY: refresh-reference
+refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)
+	@$(PY) tests/reference.py
 
 ##@ Check
 
@@ -95,6 +125,14 @@ bench: setup ## Compare the engines with their peers: speed as ratios, values ch
 ##@ Clean
 
 .PHONY: clean
-clean: ## Remove what can be rebuilt in seconds (never data, results or .venv)
+clean: ## Remove what can be rebuilt from results (never data, results or .venv)
 	@rm -rf build .pytest_cache .ruff_cache .hypothesis
 	@find qfl_core tests notebooks -name __pycache__ -prune -exec rm -rf {} +
+
+.PHONY: clean-results
+clean-results: ## Remove all training results, after asking (YES=1 does not ask)
+	@if [ ! -d results ]; then echo "clean-results: there are none"; exit 0; fi; \
+	if [ "$(YES)" != 1 ]; then \
+	  printf 'Remove results/ (%s runs)? [y/N] ' "$$(find results -name DONE | wc -l | tr -d ' ')"; \
+	  read -r answer || answer=; [ "$$answer" = y ] || { echo "kept"; exit 0; }; \
+	fi; rm -rf results; echo "clean-results: removed"

@@ -34,13 +34,13 @@ import pandas as pd
 from qfl_core.config import load_profile
 from qfl_core.data import audit, baf, fidelity, genome, load_splits
 from qfl_core.data.partition import make_partition
-from qfl_core.figures import apply_style, save
+from qfl_core.figures import apply_style
 from qfl_core.figures import data as figures
 from qfl_core.paths import figures_dir
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
-settings = load_profile(profile, experiment=experiment)
+settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
 seed = seeds[0]
 configs = {dataset: settings.config(dataset, seed=seed) for dataset in ("baf", "genome")}
 
@@ -71,8 +71,8 @@ pd.DataFrame({name: {"source": part.source, "rows dropped": sum(part.notes.value
 splits["baf"].table()
 
 # %%
-figure = figures.angles_by_class(splits["baf"], ("legitimate", "fraud"), facts["baf"])
-save(figure, "baf_angles", figures_dir(profile))
+figures.angles_by_class(splits["baf"], ("legitimate", "fraud"), facts["baf"]).save(folder)
+
 # %% [markdown]
 # *What to see.* The two classes overlap almost everywhere: no single angle finds fraud.
 #
@@ -93,8 +93,8 @@ splits["genome"].table()
 # %%
 encodings = {name: configs["genome"].replace(encoding=name) for name in ("word-id", "word-id-shuffled", "kmer")}
 panels = {name: genome.first_angles(config) for name, config in encodings.items()}
-figure = figures.encoding_against_position(panels, facts["genome"])
-save(figure, "genome_encodings", figures_dir(profile))
+figures.encoding_against_position(panels, facts["genome"]).save(folder)
+
 # %% [markdown]
 # *What to see.* Under `word-id` the angle is the position in the list, and a threshold in the middle separates human
 # from worm without a look at a single base. Shuffle the list and nothing is left. `kmer` does not know the position,
@@ -112,8 +112,7 @@ save(figure, "genome_encodings", figures_dir(profile))
 partitions = {name: make_partition(splits[name], configs[name]) for name in configs}
 mix = {name: partitions[name].table(splits[name]) for name in configs}
 for name in configs:
-    figure = figures.client_mix(mix[name], f"{name}, {configs[name].split}", facts[name])
-    save(figure, f"{name}_client_mix", figures_dir(profile))
+    figures.client_mix(mix[name], name, configs[name].split, facts[name]).save(folder)
 
 # %%
 mix["baf"].groupby("client")[["samples", "distinct_rows", "share_of_label_1", "val_samples"]].mean()
@@ -140,8 +139,8 @@ tests = [audit.leak_test(config) for config in encodings.values()]
 for test in tests:
     print(test.verdict)
 leaks = pd.concat([test.table() for test in tests], ignore_index=True)
-figure = figures.leak_audit(leaks, facts["genome"])
-save(figure, "leak_audit", figures_dir(profile))
+figures.leak_audit(leaks, facts["genome"]).save(folder)
+
 # %% [markdown]
 # *What to see.* One encoder, two orders of the same sequences. Nothing about a sequence changes with its place in a
 # list, so the distance between the two markers is what the list gave away. The paper's figures use `word-id`, and this

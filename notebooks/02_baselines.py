@@ -34,14 +34,12 @@ from IPython.display import display
 
 from qfl_core import analysis
 from qfl_core.config import load_profile
-from qfl_core.data import audit, load_splits
-from qfl_core.figures import apply_style, save
+from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
 from qfl_core.methods import roles_table
-from qfl_core.paths import figures_dir, results_dir
-from qfl_core.sweep import grid, sweep
+from qfl_core.study import run_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
 pd.options.display.max_colwidth = 60
 settings = load_profile(profile, experiment=experiment)
@@ -61,31 +59,24 @@ roles_table()
 
 # %%
 baselines = ["default-qfl", "adam-qfl", "fedprox-qfl"]
-runs = {
-    name: sweep(grid(settings.config(name), method=baselines, seed=seeds), results_dir(profile), progress=False)
-    for name in datasets
-}
-rounds = {name: analysis.tidy(runs[name]) for name in datasets}
-references = {name: audit.reference_lines(load_splits(settings.config(name))) for name in datasets}
-facts = {name: analysis.facts(runs[name], profile) for name in datasets}
+studies = {name: run_study(settings, name, baselines, seeds) for name in datasets}
 
 # %%
-for name in datasets:
-    figure = figures.federated_metrics(rounds[name], baselines, facts[name], references[name])
-    save(figure, f"{name}_baselines", figures_dir(profile))
+for name, study in studies.items():
+    figures.federated_metrics(study, f"{name}_baselines", name).show()
 
 # %% [markdown]
-# *What to see.* Lines are means over seeds, bands their 95 % intervals. The broken lines are what a classical model
-# reaches on the same angles, and what always answering the majority class scores. A large train-test gap says that
+# *What to see.* Lines are means over seeds, bands their 95 % intervals. The broken lines are what classical models
+# reach on the same angles, and what always answering the majority class scores. A large train-test gap says that
 # clients fit their own skewed chunk and little else.
 
 # %% [markdown]
 # ## The last round, in numbers
 
 # %%
-for name in datasets:
+for name, study in studies.items():
     print(name)
-    display(analysis.final_table(rounds[name]))
+    display(analysis.final_table(study.rounds))
 
 # %% [markdown]
 # ## What did it cost?
@@ -94,4 +85,4 @@ for name in datasets:
 # (Adam stops at the last whole gradient); calibration, tuning and monitoring are counted apart.
 
 # %%
-analysis.cost_table(rounds[datasets[0]])
+analysis.cost_table(studies[datasets[0]].rounds)

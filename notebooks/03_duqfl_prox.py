@@ -32,64 +32,54 @@ from IPython.display import display
 
 from qfl_core import analysis
 from qfl_core.config import load_profile
-from qfl_core.data import audit, load_splits
-from qfl_core.figures import apply_style, save
+from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
-from qfl_core.paths import figures_dir, results_dir
-from qfl_core.sweep import grid, sweep
+from qfl_core.study import run_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
-pd.options.display.max_colwidth = 60
 settings = load_profile(profile, experiment=experiment)
 
 # %%
 compared = ["default-qfl", "fedprox-qfl", "duqfl-prox"]
-runs = {
-    name: sweep(grid(settings.config(name), method=compared, seed=seeds), results_dir(profile), progress=False)
-    for name in datasets
-}
-rounds = {name: analysis.tidy(runs[name]) for name in datasets}
-references = {name: audit.reference_lines(load_splits(settings.config(name))) for name in datasets}
-facts = {name: analysis.facts(runs[name], profile) for name in datasets}
+studies = {name: run_study(settings, name, compared, seeds) for name in datasets}
 
 # %% [markdown]
 # ## Against Default-QFL and FedProx-QFL
 
 # %%
-for name in datasets:
-    figure = figures.federated_metrics(rounds[name], compared, facts[name], references[name])
-    save(figure, f"{name}_global_client_metrics", figures_dir(profile))
+for name, study in studies.items():
+    figures.federated_metrics(study, f"{name}_global_client_metrics", name).show()
 
 # %% [markdown]
 # *What to see.* Read the two gaps first: they are where the method differs most. On BAF, remember the broken line:
 # never answering "fraud" scores 0.989.
 
 # %%
-for name in datasets:
+for name, study in studies.items():
     print(name)
-    display(analysis.final_table(rounds[name]))
+    display(analysis.final_table(study.rounds))
 
 # %% [markdown]
 # ## What does the controller do?
 #
-# One row of the trace is one unfold of one client. BAF, all seeds.
+# One row of the trace is one unfold of one client.
 
 # %%
-ours = {name: [run for run in runs[name] if run.config.method == "duqfl-prox"] for name in datasets}
-trace = analysis.tidy(ours[datasets[0]], "client_trace")
-origin = analysis.facts(ours[datasets[0]], profile)
-save(figures.controller_behaviour(trace, origin), "controller_behaviour", figures_dir(profile))
+ours = studies[datasets[0]].of("duqfl-prox")
+figures.controller_behaviour(ours).show()
 
 # %% [markdown]
 # *What to see.* The rates start at 0.13 and move only when an outer step has refined the controller. The loss falls
-# most in the first unfolds, and the last unfold is not always the one uploaded.
+# most in the first unfolds, and the last unfold is not always the one uploaded. Notebook 04 asks whether the outer
+# steps help.
 
 # %%
-save(figures.controller_heatmaps(trace, origin), "controller_heatmaps", figures_dir(profile))
+figures.controller_heatmaps(ours).show()
 
 # %%
-save(figures.loss_shift_trace(trace, origin), "loss_shift_trace", figures_dir(profile))
+figures.loss_shift_trace(ours).show()
 
-# %%
-save(figures.unfold_level_behaviour(trace, origin), "unfold_level_behaviour", figures_dir(profile))
+# %% [markdown]
+# *What to see.* On the left, how far an unfold moves the weights: it should shrink as the model settles. On the right,
+# points below zero are unfolds that made the client's own loss worse.

@@ -12,6 +12,7 @@ from qfl_core.registry import resolve
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "compare": "qfl_core.analysis.compare:compare",
     "ExperimentConfig": "qfl_core.config:ExperimentConfig",
     "load_profile": "qfl_core.config:load_profile",
     "load_splits": "qfl_core.data:load_splits",

@@ -18,6 +18,10 @@ class RunError(RuntimeError):
     """A run cannot start, go on or be read."""
 
 
+class AnalysisError(ValueError):
+    """Runs cannot be compared as asked, or a claim names what does not exist."""
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)

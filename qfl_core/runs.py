@@ -66,11 +66,15 @@ class RunResult:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row a round, 0 being the initial weights: accuracies, losses, metrics of the test part, circuits."""
-        folder = RunFolder(self.path)
-        metrics = folder.table("classification_metrics")
+        folder, metrics = RunFolder(self.path), self.metrics
         test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
         table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
         return table.merge(test.rename(columns={"test_round": "round"}), on="round")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Classification metrics of the global model: one row a round and part (val, test)."""
+        return RunFolder(self.path).table("classification_metrics")
 
     @cached_property
     def clients(self) -> pd.DataFrame:

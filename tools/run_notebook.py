@@ -9,6 +9,7 @@ Parameter names are checked before anything runs. A failure prints the cell and 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -39,6 +40,8 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
 def run(notebook: Path, output: Path, values: dict) -> int:
     """Execute the notebook; return 0 and the output, or 1 and the partial notebook beside it."""
     output.parent.mkdir(parents=True, exist_ok=True)
+    if sys.stderr.isatty():
+        os.environ.setdefault("QFL_PROGRESS", os.ttyname(sys.stderr.fileno()))  # the kernel's bars are drawn here
     partial = output.with_suffix(".part.ipynb")
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)

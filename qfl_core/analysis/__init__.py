@@ -1,6 +1,34 @@
-"""Many runs as tables: means with 95 % intervals, final metrics, cost."""
+"""Many runs as tables: means with 95 % intervals, final metrics, cost, paired comparisons, verdicts on claims."""
 
-from qfl_core.analysis.summary import FINAL_METRICS, cost_table, facts, final_table, intervals
+from qfl_core.analysis.claim_tables import claims_markdown, claims_table, parts_table, write_claims
+from qfl_core.analysis.claims import Claim, Part
+from qfl_core.analysis.compare import Comparison, compare
+from qfl_core.analysis.paper_claims import CLAIMS
+from qfl_core.analysis.summary import FINAL_METRICS, cost_table, facts, final_table, intervals, last_rounds
+from qfl_core.analysis.theory import Theory, check_theory
+from qfl_core.analysis.verdicts import PartResult, Verdict, judge
 from qfl_core.runs import tidy
 
-__all__ = ["FINAL_METRICS", "cost_table", "facts", "final_table", "intervals", "tidy"]
+__all__ = [
+    "CLAIMS",
+    "FINAL_METRICS",
+    "Claim",
+    "Comparison",
+    "Part",
+    "PartResult",
+    "Theory",
+    "Verdict",
+    "check_theory",
+    "claims_markdown",
+    "claims_table",
+    "compare",
+    "cost_table",
+    "facts",
+    "final_table",
+    "intervals",
+    "judge",
+    "last_rounds",
+    "parts_table",
+    "tidy",
+    "write_claims",
+]

@@ -33,9 +33,14 @@ FINAL_METRICS = {
 }
 
 
+def last_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each method's last round."""
+    return rounds[rounds["round"] == rounds.groupby("method")["round"].transform("max")]
+
+
 def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
     """Return each method's metrics in the last round as ``mean ± half interval``, methods in the paper's order."""
-    last = rounds[rounds["round"] == rounds.groupby("method")["round"].transform("max")]
+    last = last_rounds(rounds)
     columns = {}
     for metric, title in FINAL_METRICS.items():
         found = intervals(last, metric, ["method"]).set_index("method")

@@ -28,7 +28,7 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
     """
     import matplotlib.pyplot as plt
 
-    from qfl_core.figures.style import CLASS_COLOURS, apply_style, footer
+    from qfl_core.figures.style import CLASS_COLOURS, apply_style, finish
 
     apply_style()
     qnn = QNN(4) if qnn is None else qnn
@@ -69,5 +69,6 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
         ax.set(xlabel=f"{name} (duqfl-prox on BAF, 1,024 shots)", xlim=(0, None), ylim=(0, None))
     training.axes[0].set_ylabel("seconds a run, one thread")
     machine = results["machine"]
-    footer(figure, "engine: statevector", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
+    facts = ("engine: statevector", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
+    finish(figure, facts)
     return figure

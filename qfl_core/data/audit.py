@@ -31,11 +31,9 @@ def reference_models(seed: int) -> dict[str, ClassifierMixin]:
         "majority class": DummyClassifier(strategy="most_frequent"),
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")),
         "k nearest neighbours": make_pipeline(StandardScaler(), KNeighborsClassifier(15)),
-        "random forest": RandomForestClassifier(
-            200, min_samples_leaf=3, class_weight="balanced_subsample", random_state=seed
-        ),
+        "random forest": RandomForestClassifier(100, min_samples_leaf=3, class_weight="balanced", random_state=seed),
         "gradient boosting": HistGradientBoostingClassifier(
-            max_iter=100, learning_rate=0.05, class_weight="balanced", random_state=seed
+            max_iter=100, learning_rate=0.05, max_bins=63, class_weight="balanced", random_state=seed
         ),
     }
 

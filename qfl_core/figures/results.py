@@ -32,7 +32,7 @@ _PROX = METHOD_COLOURS["duqfl-prox"]
 def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
     """Draw the mean over seeds with its 95 % interval, over rounds."""
     found = intervals(table, metric, ["round"])
-    low, high = (-1, 1) if metric.endswith("gap") or metric == "mcc" else (0, 1)
+    low, high = (-1, 1) if metric in ("train_test_gap", "mcc") else (0, 1)
     if metric != "displacement":  # few seeds: the band may pass what is possible
         found["low"], found["high"] = found["low"].clip(low, high), found["high"].clip(low, high)
     axis.plot(found["round"], found["mean"], marker="o", markersize=2.5, **line)
@@ -41,10 +41,10 @@ def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
     axis.set_xlabel("round")
 
 
-def method_curves(axis: Axes, table: pd.DataFrame, metric: str) -> None:
+def method_curves(axis: Axes, table: pd.DataFrame, metric: str, suffix: str = "") -> None:
     """Draw one curve a method, in the method's colour."""
     for method in table["method"].unique():
-        line = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}
+        line = {"color": METHOD_COLOURS[method], "label": METHODS[method].label + suffix}
         curve(axis, table[table["method"] == method], metric, **line)
 
 
@@ -66,8 +66,8 @@ def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
     return Sheet(name, panels, study.facts, legend=7)
 
 
-def _federated(axis: Axes, study: Study, metric: str, title: str) -> None:
-    method_curves(axis, study.rounds, metric)
+def _federated(axis: Axes, study: Study, metric: str, title: str, suffix: str = "") -> None:
+    method_curves(axis, study.rounds, metric, suffix)
     is_gap = metric.endswith("gap")
     if not is_gap:
         reference_lines(axis, study.references())
@@ -88,7 +88,7 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
     }
     if fairness:
         panels["client_fairness_epochs"] = partial(
-            _federated, study=study, metric="fairness_gap", title=FEDERATED["fairness_gap"][0]
+            _federated, study=study, metric="fairness_gap", title=FEDERATED["fairness_gap"][0], suffix=", test"
         )
     return Sheet(name, panels, study.facts, legend=6)
 

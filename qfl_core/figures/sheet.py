@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import joblib
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qfl_core.figures.style import footer, legend_below, write
+from qfl_core.figures.style import finish, write
 
 Panel = Callable[[Axes], None]
 
@@ -20,7 +22,8 @@ class Sheet:
     """A named figure. ``panels`` maps the file name of each panel to the function that draws it on an axis.
 
     ``facts`` are the footer: where the numbers come from. ``size`` is one panel's width and height in inches,
-    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend.
+    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend. In a single
+    column, ``heights`` gives panels a height of their own.
     """
 
     name: str
@@ -30,6 +33,7 @@ class Sheet:
     columns: int | None = None
     legend: int = 6
     legend_title: str | None = None
+    heights: Mapping[str, float] | None = None
 
     def draw(self, *names: str) -> Figure:
         """Draw the panels, all or the named ones, with one legend below and the footer."""
@@ -37,24 +41,40 @@ class Sheet:
         columns = min(self.columns or len(chosen), len(chosen))
         rows = -(-len(chosen) // columns)
         width, height = self.size
-        alone = 1.25 if len(chosen) == 1 else 1.0
-        figure, axes = plt.subplots(rows, columns, figsize=(alone * width * columns, height * rows), squeeze=False)
+        alone = 1.25 if len(chosen) == 1 < len(self.panels) else 1.0
+        heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
+        size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
+        figure = plt.figure(figsize=size, layout="constrained")
+        axes = figure.subplots(rows, columns, height_ratios=heights, squeeze=False)
         for axis, panel in zip(axes.flat, chosen.values(), strict=False):
             panel(axis)
         for axis in axes.flat[len(chosen) :]:
             axis.set_axis_off()
-        legend_below(figure, self.legend if len(chosen) > 1 else 2, self.legend_title)
-        footer(figure, *self.facts, width=figure.get_figwidth())
+        finish(figure, self.facts, self.legend if len(chosen) > 1 else 2, self.legend_title)
         return figure
 
-    def save(self, folder: Path) -> None:
-        """Write the figure to the folder and each panel to ``panels/`` in it, as PDF and PNG.
+    def show(self) -> None:
+        """Draw the whole figure and leave it open, so that a notebook shows it."""
+        self.draw()
 
-        The whole figure stays open, so that a notebook shows it.
+    def save(self, folder: Path, *, panels: bool = False, jobs: int = -1) -> None:
+        """Write the figure to the folder, as PDF and PNG; ``panels`` also writes each panel to ``panels/`` in it.
+
+        The panels are drawn by ``jobs`` processes, one a core by default. The whole figure stays open, so that a
+        notebook shows it.
         """
+        style = dict(plt.rcParams)
+        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+        names = self.panels if panels else ()
+        written = parallel(joblib.delayed(_write_panel)(self, name, folder / "panels", style) for name in names)
         write(self.draw(), self.name, folder)
-        if len(self.panels) > 1:
-            for name in self.panels:
-                figure = self.draw(name)
-                write(figure, name, folder / "panels")
-                plt.close(figure)
+        for _ in written:
+            pass
+
+
+def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[str, object]) -> None:
+    with warnings.catch_warnings(action="ignore"):  # some parameters are deprecated, and copied all the same
+        plt.rcParams.update(style)
+    figure = sheet.draw(name)
+    write(figure, name, folder)
+    plt.close(figure)

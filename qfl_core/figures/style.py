@@ -6,21 +6,24 @@ from pathlib import Path
 
 import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 
 from qfl_core.registry import METHOD_NAMES
 
-_SAFE = sns.color_palette("colorblind").as_hex()
+#: Seaborn's colour-blind safe palette.
+SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
-METHOD_COLOURS = dict(
-    zip(METHOD_NAMES, (_SAFE[7], _SAFE[1], _SAFE[2], _SAFE[5], _SAFE[9], _SAFE[4], _SAFE[0]), strict=True)
-)
-CLASS_COLOURS = (_SAFE[0], _SAFE[1])
+METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
+CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
 
 
-def apply_style() -> None:
-    """Set the common style for figures drawn from here on."""
+def apply_style(final: bool = True) -> None:
+    """Set the common style for figures drawn from here on.
+
+    ``final`` embeds TrueType fonts in PDF files, as publishers ask; without it they are written three times as fast.
+    """
     sns.set_theme(
         context="paper",
         style="whitegrid",
@@ -32,41 +35,56 @@ def apply_style() -> None:
             "axes.titlesize": "medium",
             "axes.titleweight": "bold",
             "legend.frameon": False,
-            "pdf.fonttype": 42,
+            "pdf.fonttype": 42 if final else 3,
         },
     )
-
-
-def footer(figure: Figure, *facts: str, width: float = 9.0) -> None:
-    """Print where a figure's numbers come from in its lower right corner, e.g. data source, engine, seeds."""
-    lines, room = [""], int(width * 19)  # letters of 7 points that fit an inch
-    for fact in facts:
-        joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
-        lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
-    figure.supxlabel("\n".join(lines), x=0.995, ha="right", fontsize=7, color="0.4")
 
 
 def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     # Dates and library versions out: the same results draw the same file.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # it is laid out now, and each file would do it again
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
     for ending, metadata in clean.items():
         target = folder / f"{name}.{ending}"
         temporary = folder / f".{name}.{ending}.part"
-        figure.savefig(temporary, format=ending, metadata=metadata, bbox_inches="tight")
+        figure.savefig(temporary, format=ending, metadata=metadata)
         temporary.replace(target)
 
 
-def legend_below(figure: Figure, columns: int, title: str | None = None) -> None:
-    """Place one legend of all panels' entries under them, each label once, and remove the panels' own."""
+def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
+    """Place under the panels one legend of all their entries, and below it where the numbers come from.
+
+    Each label stands once and the panels' own legends go; a legend of several rows makes the figure taller. ``facts``
+    are e.g. data source, engine and seeds, in the lower right corner.
+    """
+    lines, room = [""], int(figure.get_figwidth() * 19)  # letters of 7 points that fit an inch
+    for fact in facts:
+        joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
+        lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
+    footer = 0.05 + 0.13 * len(lines)  # inches, as all heights here
+    legend = _common_legend(figure, columns, legend_title)
+    taken = legend.get_window_extent().height / figure.dpi + 0.05 if legend else 0.0
+    figure.set_figheight(figure.get_figheight() + max(0.0, taken - 0.3))
+    inch = 1 / figure.get_figheight()
+    if legend:
+        legend.set_bbox_to_anchor((0.5, footer * inch))
+    figure.supxlabel("\n".join(lines), x=0.995, y=0.02 * inch, ha="right", fontsize=7, color="0.4")
+    # The layout knows either a legend outside the panels or a footer, not one above the other: it is told the sum.
+    bottom = (footer + taken) * inch
+    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom))
+
+
+def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | None:
     found: dict[str, object] = {}
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
         if panel.get_legend():
             panel.get_legend().remove()
-    if found:
-        figure.legend(
-            found.values(), found.keys(), title=title, loc="outside lower center", ncols=min(columns, len(found))
-        )
+    if not found:
+        return None
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
+    return figure.legend(found.values(), found.keys(), title=title, ncols=min(columns, len(found)), **place)

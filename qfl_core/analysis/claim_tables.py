@@ -1,0 +1,132 @@
+"""Verdicts as tables: one row a claim, one row a part, and the same as CSV and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from qfl_core.analysis.tables import markdown
+from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
+from qfl_core.records import write_text
+
+
+def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return one row a claim: its verdict, and estimate, interval, corrected p and paper's value of the deciding part.
+
+    The deciding part is, of those with the claim's verdict, the one that supports the claim least (smallest d_z).
+    """
+    rows = []
+    for verdict in verdicts:
+        holding = sum(result.verdict == "holds" for result in verdict.parts)
+        rows.append(
+            {
+                "id": verdict.claim.id,
+                "claim": verdict.claim.text,
+                "verdict": verdict.verdict,
+                "parts_holding": f"{holding}/{len(verdict.parts)}",
+                "deciding_part": verdict.deciding.part.text,
+                **_numbers(verdict.deciding),
+                "source": "; ".join(dict.fromkeys(r.source for r in verdict.parts if r.source)),
+                "rule": verdict.claim.rule,
+                "note": "; ".join(dict.fromkeys(r.note for r in verdict.parts if r.note)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def parts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return one row a part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
+    rows = []
+    for verdict in verdicts:
+        letters = [chr(ord("a") + i) if len(verdict.parts) > 1 else "" for i in range(len(verdict.parts))]
+        for letter, result in zip(letters, verdict.parts, strict=True):
+            part = result.part
+            rows.append(
+                {
+                    "id": verdict.claim.id,
+                    "part": verdict.claim.id + letter,
+                    "text": part.text,
+                    "track": part.track,
+                    "methods": " ".join(part.methods),
+                    "unit": part.unit,
+                    "verdict": result.verdict,
+                    **_numbers(result),
+                    "source": result.source,
+                    "note": result.note,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _numbers(result: PartResult) -> dict[str, object]:
+    part = result.part
+    return {
+        "claimed": part.claimed,
+        "bound": part.bound,
+        "estimate": result.estimate,
+        "low": result.low,
+        "high": result.high,
+        "interval": result.interval,
+        "p": result.p,
+        "p_corrected": result.p_corrected,
+        "effect_dz": result.effect,
+        "paper": np.nan if part.paper is None else part.paper,
+        "seeds": len(result.seeds),
+    }
+
+
+def claims_markdown(verdicts: Sequence[Verdict]) -> str:
+    """Return the table of claims as Markdown, with a line that counts the verdicts and one on how to read it."""
+    counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    rows = [
+        {
+            "": row.id,
+            "claim": row.claim,
+            "verdict": f"**{row.verdict}**",
+            "parts": row.parts_holding,
+            "deciding part": row.deciding_part,
+            "claimed": f"{row.claimed} {_sign(row.claimed)}{row.bound:.4g}",
+            "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
+            "paper": _number(row.paper),
+            "p": _number(row.p_corrected, "{:.3f}"),
+            "seeds": row.seeds,
+            "data": row.source,
+        }
+        for row in claims_table(verdicts).itertuples()
+    ]
+    return (
+        f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
+        "sign-flip test's, corrected for all parts of all claims.\n\n"
+    ) + markdown(pd.DataFrame(rows))
+
+
+def _sign(claimed: str) -> str:
+    return {"within": "±", "always": "≤ "}.get(claimed, "")
+
+
+def _ours(row) -> str:
+    if np.isnan(row.low):
+        return f"{row.estimate:.3g}"
+    return f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
+
+
+def _number(value: float, form: str = "{:+.3f}") -> str:
+    return "" if np.isnan(value) else form.format(value)
+
+
+def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:
+    """Write claims.csv, claim_parts.csv and claims.md into a folder, whole or not at all; return their paths."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "claims.csv": claims_table(verdicts).to_csv(index=False, lineterminator="\n"),
+        "claim_parts.csv": parts_table(verdicts).to_csv(index=False, lineterminator="\n"),
+        "claims.md": claims_markdown(verdicts),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [folder / name for name in texts]

@@ -1,0 +1,193 @@
+"""Measures: small functions that turn the tables of one run, or of one run a method, into one number a seed.
+
+A measure is built by naming a column, which is checked at once: a claim about a column that no run has cannot exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from qfl_core.analysis.theory import Theory
+from qfl_core.errors import AnalysisError, did_you_mean
+from qfl_core.metrics import CLASSIFICATION
+from qfl_core.records import SCHEMA
+from qfl_core.runs import RunResult
+
+#: One run a method, in the order that a claim names them -> a number (NaN where it is not defined).
+Measure = Callable[..., float]
+
+ROUND_COLUMNS = (
+    *SCHEMA["global_accuracies"],
+    *SCHEMA["validation"][1:],
+    *(f"test_{name}" for name in (*CLASSIFICATION, "loss") if name != "accuracy"),
+)
+
+
+def _known(column: str, columns: tuple[str, ...]) -> str:
+    if column not in columns:
+        raise AnalysisError(f"unknown metric {column!r}{did_you_mean(column, columns)}; metrics: {', '.join(columns)}")
+    return column
+
+
+def minus(measure: Measure) -> Measure:
+    """Return the measure of run a minus that of run b."""
+    return lambda a, b: measure(a) - measure(b)
+
+
+def average(measure: Measure) -> Measure:
+    """Return the mean of the measure over several methods' runs."""
+    return lambda *runs: float(np.mean([measure(run) for run in runs]))
+
+
+# Curves over rounds; round 0, the initial weights, is no result of training and left out.
+
+
+def _curve(run: RunResult, column: str) -> np.ndarray:
+    return _over_rounds(run.rounds, column)
+
+
+def _over_rounds(table: pd.DataFrame, column: str) -> np.ndarray:
+    t, values = table["round"].to_numpy(), table[column].to_numpy(float)
+    return values[np.argsort(t)][np.sort(t) > 0]
+
+
+def final(column: str) -> Measure:
+    """Return the value in the last round."""
+    _known(column, ROUND_COLUMNS)
+    return lambda run: _curve(run, column)[-1]
+
+
+def peak(column: str) -> Measure:
+    """Return the largest value of all rounds; only to be compared with another method's over as many rounds."""
+    _known(column, ROUND_COLUMNS)
+    return lambda run: _curve(run, column).max()
+
+
+def mean_of_rounds(column: str) -> Measure:
+    """Return the mean over rounds."""
+    _known(column, ROUND_COLUMNS)
+    return lambda run: _curve(run, column).mean()
+
+
+def fall(column: str, start: int, end: int) -> Measure:
+    """Return the mean of one third of the rounds (0 early, 1 middle, 2 late) minus that of a later one.
+
+    Thirds are fixed before looking, so noise alone has mean 0; a peak minus the last value is never below 0.
+    """
+    _known(column, ROUND_COLUMNS)
+
+    def measure(run: RunResult) -> float:
+        thirds = np.array_split(_curve(run, column), 3)
+        return thirds[start].mean() - thirds[end].mean() if all(map(len, thirds)) else np.nan
+
+    return measure
+
+
+def unsteadiness(values: np.ndarray) -> float:
+    """Return the standard deviation of the changes from one value to the next; a steady trend counts as steady."""
+    changes = np.diff(values)
+    return float(changes.std(ddof=1)) if len(changes) > 1 else np.nan
+
+
+def late_unsteadiness(column: str) -> Measure:
+    """Return the unsteadiness of the second half of the rounds, the step into it included."""
+    _known(column, ROUND_COLUMNS)
+    return lambda run: unsteadiness(_curve(run, column)[(len(run.rounds) - 1) // 2 - 1 :])
+
+
+def validation_excess(metric: str) -> Measure:
+    """Return the unsteadiness of a metric's validation curve minus that of its test curve, over all rounds."""
+    _known(metric, CLASSIFICATION)
+
+    def measure(run: RunResult) -> float:
+        curves = (_over_rounds(run.metrics[run.metrics["part"] == part], metric) for part in ("val", "test"))
+        validation, test = map(unsteadiness, curves)
+        return validation - test
+
+    return measure
+
+
+def share_of_rounds_above(column: str) -> Measure:
+    """Return the share of rounds in which run a lies above run b."""
+    _known(column, ROUND_COLUMNS)
+    return lambda a, b: float((_curve(a, column) > _curve(b, column)).mean())
+
+
+# The client trace: one row a round, client and unfold.
+
+
+def log_variation(rate: str) -> Measure:
+    """Return the standard deviation of log(rate) over all unfolds of a run: about its relative variation."""
+    _known(rate, SCHEMA["client_trace"])
+    return lambda run: float(np.log(run.clients[rate].to_numpy(float)).std())
+
+
+def share_inside_bounds(run: RunResult) -> float:
+    """Return the share of unfolds whose eta and delta both lie strictly between their bounds, unclipped."""
+    inside = np.ones(len(run.clients), bool)
+    for rate, (low, high) in (("eta", run.config.eta_bounds), ("delta", run.config.delta_bounds)):
+        values = run.clients[rate].to_numpy(float)
+        inside &= (values > low * (1 + 1e-9)) & (values < high * (1 - 1e-9))
+    return float(inside.mean())
+
+
+def _reduction(trace: pd.DataFrame) -> pd.Series:
+    return trace["loss_before"] - trace["loss_after"]
+
+
+def share_of_reductions(run: RunResult) -> float:
+    """Return the share of unfolds after which the client's objective is lower."""
+    return float((_reduction(run.clients) > 0).mean())
+
+
+def early_reduction_excess(run: RunResult) -> float:
+    """Return the mean loss reduction of the first half of the unfolds (2 of 5) minus that of the others."""
+    unfold = run.clients["unfold"]
+    early = unfold <= unfold.max() // 2
+    reduction = _reduction(run.clients)
+    return float(reduction[early].mean() - reduction[~early].mean())
+
+
+def share_of_earlier_uploads(run: RunResult) -> float:
+    """Return the share of uploads that are not the last unfold."""
+    uploads = run.clients[run.clients["is_selected"]]
+    return float((uploads["unfold"] < run.clients["unfold"].max()).mean())
+
+
+def largest_drift_ratio(run: RunResult) -> float:
+    """Return the longest path of a client in a round divided by K r.
+
+    The path, the sum of an unfold's displacements, is at least as long as the drift |theta_K - theta_t|, so a ratio of
+    at most 1 bounds the drift by K r.
+    """
+    path = run.clients.groupby(["round", "client"])["displacement"].sum()
+    return float(path.max() / (run.config.unfolds * run.config.drift_radius))
+
+
+# Saved models on devices: a table by checkpoint with the columns device and exact, accuracies both.
+
+
+def device_unsteadiness(checkpoints: pd.DataFrame) -> float:
+    """Return the unsteadiness of the device's accuracy over checkpoints."""
+    return unsteadiness(checkpoints["device"].to_numpy(float))
+
+
+def device_distance(checkpoints: pd.DataFrame) -> float:
+    """Return the mean distance of the device's accuracy from the exact one."""
+    return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
+
+
+# Theory points, from :class:`qfl_core.analysis.theory.Theory`; one value a federation.
+
+
+def gradient_error(theory: Theory) -> tuple[float, ...]:
+    """Return the largest relative error of the proximal gradient."""
+    return (theory.gradient_error,)
+
+
+def descent_cosines(theory: Theory) -> tuple[float, ...]:
+    """Return the cosine of outer estimate and gradient in each federation."""
+    return theory.descent

@@ -1,0 +1,113 @@
+"""Forest plots of the paper's claims: our interval, the paper's value and the verdict, one row a part of a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import SAFE
+
+#: Colour and marker of a verdict: either alone tells them apart, and the word stands beside each row.
+VERDICT_STYLE = {"holds": (SAFE[0], "o"), "fails": (SAFE[3], "X"), "undecided": ("0.45", "D"), "missing": ("0.6", "")}
+_REGION = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
+_PAPER = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
+_ROW, _FRAME = 0.17, 0.62  # inches
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The parts of one panel, by track and unit: they share an axis, so it must mean one thing."""
+
+    title: str
+    xlabel: str
+    tracks: Sequence[str]
+    units: Sequence[str]
+
+    def of(self, parts: pd.DataFrame) -> pd.DataFrame:
+        """Return this panel's rows of :func:`qfl_core.analysis.parts_table`."""
+        return parts[parts["track"].isin(self.tracks) & parts["unit"].isin(self.units)]
+
+
+#: Two pages of panels, by file name.
+PAGES: dict[str, dict[str, Rows]] = {
+    "claims_baf": {
+        "claims_baf_accuracy": Rows("BAF: accuracies and gaps", "accuracy", ("baf",), ("accuracy",)),
+        "claims_baf_scores": Rows("BAF: recall and specificity", "score", ("baf",), ("score",)),
+        "claims_unsteadiness": Rows(
+            "Unsteadiness", "standard deviation of changes from round to round", ("baf", "genome"), ("unsteadiness",)
+        ),
+        "claims_shares": Rows("Rounds, unfolds and uploads", "share", ("baf", "genome"), ("share",)),
+        "claims_controller": Rows("Controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
+        "claims_loss": Rows("Unfolds", "loss", ("baf",), ("loss",)),
+    },
+    "claims_genome": {
+        "claims_genome_accuracy": Rows("Genome: accuracies and gaps", "accuracy", ("genome",), ("accuracy",)),
+        "claims_devices": Rows("Devices", "accuracy", ("hardware",), ("accuracy",)),
+        "claims_theory": Rows("Theory", "ratio", ("baf", "genome", "theory"), ("ratio",)),
+        "claims_descent": Rows("Theory", "cosine", ("theory",), ("cosine",)),
+    },
+}
+
+
+def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...]) -> list[Sheet]:
+    """Return the forest plots of :func:`qfl_core.analysis.parts_table`, two pages as wide as A4."""
+    sheets = []
+    for name, panels in PAGES.items():
+        rows = {panel: chosen.of(parts) for panel, chosen in panels.items()}
+        rows = {panel: mine for panel, mine in rows.items() if len(mine)}
+        drawn = {
+            panel: partial(forest, rows=mine, title=panels[panel].title, xlabel=panels[panel].xlabel)
+            for panel, mine in rows.items()
+        }
+        heights = {panel: _FRAME + _ROW * len(mine) for panel, mine in rows.items()}
+        sheets.append(Sheet(name, drawn, facts, size=(7.6, 3.0), columns=1, legend=3, heights=heights))
+    return sheets
+
+
+def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
+    """Draw parts of claims on one axis, the first on top.
+
+    The grey band of a row is where the claim wants the value; verdict and corrected p stand at the right.
+    """
+    for y, row in enumerate(rows.itertuples()):
+        colour, marker = VERDICT_STYLE[row.verdict]
+        if not np.isnan(row.low):
+            axis.plot([row.low, row.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+        if not np.isnan(row.estimate):
+            axis.plot(row.estimate, y, marker=marker, color=colour, markersize=5.5, markeredgecolor="white", mew=0.4)
+        if not np.isnan(row.paper):
+            axis.plot(row.paper, y, **_PAPER)
+        axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
+        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {row.p_corrected:.3f}"
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+        axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
+    axis.margins(x=0.08)
+    low, high = axis.get_xlim()
+    for y, row in enumerate(rows.itertuples()):
+        start = {"above": row.bound, "below": low, "always": low, "within": -row.bound}[row.claimed]
+        end = high if row.claimed == "above" else row.bound
+        axis.plot([start, end], [y, y], **_REGION)
+    axis.set_xlim(low, high)
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in rows.itertuples()], fontsize=6.5)
+    axis.tick_params(axis="x", labelsize=7)
+    axis.grid(axis="y", visible=False)
+    axis.set_title(title, loc="left", fontsize=8)
+    axis.set_xlabel(xlabel, fontsize=7, labelpad=1)
+    _key(axis, set(rows["verdict"]), rows["paper"].notna().any())
+
+
+def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
+    """Add the legend's entries for what the panel shows; they draw nothing."""
+    for name, (colour, marker) in VERDICT_STYLE.items():
+        if name in verdicts and marker:
+            axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")
+    if with_paper:
+        axis.plot([], [], linestyle="none", label="the paper's value", **_PAPER)
+    axis.plot([], [], label="claimed; p corrected for all parts", **_REGION)

@@ -1,0 +1,134 @@
+"""The paper's two schematics, drawn by code: the federation, and one round of DUQFL-Prox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import METHOD_COLOURS
+
+_BLUE, _ORANGE, _GREEN, _GREY = (
+    METHOD_COLOURS[name] for name in ("duqfl-prox", "adam-qfl", "fedprox-qfl", "default-qfl")
+)
+
+
+_DASHED = {"facecolor": "none", "edgecolor": "0.6", "linestyle": "--"}
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rounded box around its centre (x, y), with a bold title and a text below it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+    text: str = ""
+    colour: str = _GREY
+
+    def draw(self, axis: Axes) -> None:
+        """Draw the box and its words."""
+        corner = (self.x - self.width / 2, self.y - self.height / 2)
+        shape = "round,pad=0.0,rounding_size=0.12"
+        for fill in (
+            {"facecolor": "white", "edgecolor": "none"},
+            {"facecolor": self.colour + "26", "edgecolor": self.colour},
+        ):
+            axis.add_patch(FancyBboxPatch(corner, self.width, self.height, boxstyle=shape, linewidth=1.3, **fill))
+        rise = 0.30 * self.height if self.text else 0.0
+        axis.text(self.x, self.y + rise, self.title, ha="center", va="center", fontsize=9, fontweight="bold")
+        if self.text:
+            axis.text(self.x, self.y - 0.12 * self.height, self.text, ha="center", va="center", fontsize=8)
+
+
+def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    axis.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, linewidth=1.3, color=colour))
+
+
+def _label(axis: Axes, x: float, y: float, text: str, colour: str = "0.15", **options) -> None:
+    axis.text(x, y, text, fontsize=8, color=colour, ha=options.pop("ha", "center"), va="center", **options)
+
+
+def _canvas(axis: Axes, width: float, height: float) -> None:
+    axis.set(xlim=(0, width), ylim=(0, height), aspect="equal")
+    axis.set_axis_off()
+
+
+def architecture() -> Sheet:
+    """Return the federation: private data, local QNNs, selected models up, weights and controller down."""
+    return Sheet("fl_Archi", {"fl_Archi": _architecture}, ("schematic",), size=(6.6, 4.6))
+
+
+def _architecture(axis: Axes) -> None:
+    _canvas(axis, 10.6, 7)
+    aggregates = r"aggregates  $\theta^{(t+1)}=\sum_i w_i^{(t)}\,\theta_{i,\star}^{(t)}$"
+    refines = r"refines the controller $\phi$ on the loss after aggregation"
+    Box(5.3, 5.95, 9.9, 1.7, "Server", f"{aggregates}\n{refines}", _BLUE).draw(axis)
+    for x, name, mix in ((1.8, "Client 1", 0.8), (5.0, "Client 2", 0.2), (8.8, "Client N", 0.8)):
+        Box(x, 2.5, 2.9, 1.7, name, "QNN: feature map + ansatz\n$K$ unfolds of adaptive SPSA", _ORANGE).draw(axis)
+        _arrow(axis, (x - 0.35, 5.07), (x - 0.35, 3.38), _BLUE)
+        _arrow(axis, (x + 0.35, 3.38), (x + 0.35, 5.07), _ORANGE)
+        _data(axis, x, 0.95, mix)
+    _label(axis, 1.33, 4.22, r"$\theta^{(t)},\ \phi^{(t)}$", _BLUE, ha="right")
+    _label(axis, 2.27, 4.22, r"$\theta_{i,\star}^{(t)},\ n_i$", _ORANGE, ha="left")
+    _label(axis, 6.9, 2.5, "· · ·", fontweight="bold")
+    _label(axis, 5.3, 0.3, "private data stays with the client; the bars are its label mix", "0.35")
+
+
+def _data(axis: Axes, x: float, y: float, share: float) -> None:
+    """Draw a client's label mix as a bar under its box, with the line that joins them."""
+    axis.plot([x, x], [y + 0.28, 1.63], color="0.6", linewidth=1, linestyle=":")
+    for start, part, colour in ((0.0, share, _GREEN), (share, 1 - share, _GREY)):
+        corner = (x - 1.0 + 2.0 * start, y - 0.2)
+        axis.add_patch(Rectangle(corner, 2.0 * part, 0.42, facecolor=colour, edgecolor="white"))
+
+
+def overview() -> Sheet:
+    """Return one round of DUQFL-Prox: Algorithm 1 in the middle, Algorithms 2 and 3 around it."""
+    return Sheet("duqfl_prox_overview", {"duqfl_prox_overview": _overview}, ("schematic",), size=(9.6, 5.0))
+
+
+_CONTROLLER = r"$\log\eta=\phi_\eta^\top z$" "\n" r"$\log\delta=\phi_\delta^\top z$" "\nclipped"
+_BLOCK = "proximal\nSPSA block\n"
+_STEPS = (
+    Box(8.15, 7.35, 15.2, 1.2, "Server, round t", r"broadcasts $\theta^{(t)},\phi^{(t)}$ to clients $S^{(t)}$", _BLUE),
+    Box(2.35, 4.35, 3.1, 1.9, "Controller", _CONTROLLER, _BLUE),
+    Box(6.05, 4.35, 2.05, 1.9, "Unfold 1", _BLOCK + r"$\theta_{i,1}^{(t)}$", _ORANGE),
+    Box(8.6, 4.35, 2.05, 1.9, "Unfold 2", _BLOCK + r"$\theta_{i,2}^{(t)}$", _ORANGE),
+    Box(11.35, 4.35, 2.05, 1.9, "Unfold K", _BLOCK + r"$\theta_{i,K}^{(t)}$", _ORANGE),
+    Box(14.3, 4.35, 2.5, 1.9, "Best unfold", r"$k^\star=\arg\min_k$" "\nvalidation loss", _GREEN),
+    Box(3.4, 0.95, 5.6, 1.3, "Meta-update, every m rounds", r"outer SPSA on $L_{meta}$ after aggregation", _BLUE),
+    Box(
+        12.2, 0.95, 6.6, 1.3, "Aggregation", r"$\theta^{(t+1)}=\sum_i (n_i/\sum_j n_j)\,\theta_{i,\star}^{(t)}$", _BLUE
+    ),
+)
+
+
+def _overview(axis: Axes) -> None:
+    _canvas(axis, 16.3, 8.1)
+    frame = FancyBboxPatch((0.55, 2.55), 15.2, 3.4, boxstyle="round,pad=0,rounding_size=0.15", **_DASHED)
+    axis.add_patch(frame)
+    for step in _STEPS:
+        step.draw(axis)
+    for start, end in ((3.92, 5.0), (7.1, 7.55), (9.65, 10.3), (12.4, 13.03)):
+        _arrow(axis, (start, 4.35), (end, 4.35), "0.3")
+    _label(axis, 9.97, 4.68, "· · ·", fontweight="bold")
+    _label(axis, 4.46, 4.68, r"$\eta,\delta$", _BLUE)
+    _arrow(axis, (2.35, 6.73), (2.35, 5.33), _BLUE)
+    _label(axis, 2.5, 6.3, r"$\phi^{(t)}$", _BLUE, ha="left")
+    _arrow(axis, (6.05, 6.73), (6.05, 5.33), _BLUE)
+    _label(axis, 6.2, 6.3, r"$\theta^{(t)}$", _BLUE, ha="left")
+    _label(axis, 15.55, 5.65, "client i (Algorithm 1)", "0.35", ha="right")
+    minimises = r"each block minimises  $L_i(\theta)+\frac{\mu}{2}\Vert\theta-\theta^{(t)}\Vert^2$"
+    state = r"state $z$: progress, loss change, displacement, client context"
+    _label(axis, 8.6, 2.95, f"{minimises};   {state}")
+    _arrow(axis, (14.3, 3.38), (14.3, 1.62), _GREEN)
+    _label(axis, 14.45, 2.15, r"upload $\theta_{i,\star}^{(t)}$", _GREEN, ha="left")
+    _arrow(axis, (8.87, 0.95), (6.23, 0.95), _BLUE)
+    _label(axis, 7.55, 1.25, r"$L_{meta}$", _BLUE)
+    _arrow(axis, (1.6, 1.62), (1.6, 3.38), _BLUE)
+    _label(axis, 1.45, 2.15, r"$\phi^{(t+1)}$", _BLUE, ha="right")

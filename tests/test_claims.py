@@ -1,0 +1,302 @@
+"""Claims: a world as the paper tells it makes each hold, its mirror fail, chance decides none, gaps are told."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted_claims import TOLD, PlantedRun, device_table, planted_run, world
+
+from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
+from qfl_core.analysis import measures as m
+from qfl_core.analysis.theory import SMALL, Theory, check_theory, proximal_gradient_error
+from qfl_core.data import load_splits
+from qfl_core.errors import AnalysisError
+from qfl_core.federation import Federation
+from qfl_core.figures.claims import PAGES, VERDICT_STYLE, claim_sheets
+
+SOUND = Theory(1e-10, (0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.75))
+MIRROR = {
+    "duqfl-prox": "default-qfl",
+    "default-qfl": "duqfl-prox",
+    "adam-qfl": "fedprox-qfl",
+    "fedprox-qfl": "adam-qfl",
+    "duqfl-last": "duqfl-best",
+    "duqfl-best": "duqfl-last",
+}
+
+
+def by_id(verdicts):
+    return {verdict.claim.id: verdict for verdict in verdicts}
+
+
+@pytest.fixture(scope="module")
+def told_world():
+    return world()
+
+
+@pytest.fixture(scope="module")
+def told(told_world):
+    return by_id(judge(told_world, device_table(), SOUND))
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"claim {claim.id}")
+def test_a_world_as_the_paper_tells_it_makes_the_claim_hold(told, claim):
+    verdict = told[claim.id]
+    assert verdict.verdict == "holds", [(r.part.text, r.verdict, r.estimate, r.p_corrected) for r in verdict.parts]
+    for result in verdict.parts:
+        if result.part.claimed != "always":
+            assert result.low <= result.estimate <= result.high
+            assert result.p <= result.p_corrected <= 0.05
+            assert result.effect > 0
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    broken = Theory(1e-2, tuple(-x for x in SOUND.descent))
+    runs = world(MIRROR)
+    for run in runs["baf"]:
+        if run.config.method == "duqfl-drift":
+            run.clients["displacement"] += 0.3
+    return by_id(judge(runs, device_table("default-qfl", "duqfl-prox"), broken))
+
+
+# The exchange of roles says nothing against three: Default-QFL is level (2), so is Adam-QFL (6), and validation stays
+# noisier than test (8).
+@pytest.mark.parametrize("number", [claim.id for claim in CLAIMS if claim.id not in ("2", "6", "8")])
+def test_a_world_with_exchanged_roles_makes_the_claim_fail(mirrored, number):
+    verdict = mirrored[number]
+    assert verdict.verdict == "fails", [(r.part.text, r.verdict, r.estimate, r.p_corrected) for r in verdict.parts]
+    assert verdict.deciding.verdict == "fails"
+
+
+def test_methods_that_differ_by_chance_alone_are_undecided():
+    same = {dataset: dict.fromkeys(values, (0.5, 0.5, 0.2, 0.1)) for dataset, values in TOLD.items()}
+    runs = world(dict.fromkeys(MIRROR, "duqfl-drift"), same, seeds=6)
+    parts = [r for verdict in judge(runs) for r in verdict.parts if r.part.track in runs]
+    differences = [r for r in parts if len(r.part.methods) == 2 and r.part.bound == 0]
+    assert len(differences) > 30
+    assert {r.verdict for r in differences} == {"undecided"}
+
+
+def one(values_a, values_b, claimed="above", bound=0.0):
+    """Judge one part on planted final accuracies of two methods."""
+    runs = [
+        planted(method, seed, value)
+        for method, values in (("duqfl-prox", values_a), ("default-qfl", values_b))
+        for seed, value in values.items()
+    ]
+    part = Part("a - b", "baf", ("duqfl-prox", "default-qfl"), m.minus(m.final("global_accuracy")), claimed, bound)
+    return judge({"baf": runs}, claims=[Claim("1", "text", "rule", (part,))])[0].parts[0]
+
+
+def planted(method: str, seed: int, value: float) -> PlantedRun:
+    run = planted_run("baf", method, seed)
+    return dataclasses.replace(run, rounds=run.rounds.assign(global_accuracy=value))
+
+
+def level(value, n=8, spread=0.01):
+    return {seed: value + spread * np.sin(seed) for seed in range(n)}
+
+
+FLAT = dict.fromkeys(range(8), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("difference", "claimed", "bound", "verdict"),
+    [
+        (level(0.1), "above", 0.0, "holds"),
+        (level(-0.1), "above", 0.0, "fails"),
+        (level(0.1), "above", 0.1, "undecided"),
+        (level(-0.1), "below", 0.0, "holds"),
+        (level(0.1), "below", 0.0, "fails"),
+        (level(0.0), "within", 0.05, "holds"),
+        (level(0.1), "within", 0.05, "fails"),
+        (level(-0.1), "within", 0.05, "fails"),
+        (level(0.05), "within", 0.05, "undecided"),
+        (level(0.0, spread=0.2), "within", 0.05, "undecided"),
+        (FLAT, "above", 0.0, "undecided"),
+        (FLAT, "within", 0.05, "holds"),
+        (level(0.1, n=3), "above", 0.0, "undecided"),
+    ],
+)
+def test_a_part_is_decided_by_the_side_of_its_bound_that_the_data_show(difference, claimed, bound, verdict):
+    assert one(difference, dict.fromkeys(difference, 0.0), claimed, bound).verdict == verdict
+
+
+def test_no_difference_seen_is_not_closeness():
+    wide = {seed: 0.3 * (-1) ** seed for seed in range(8)}
+    assert one(wide, FLAT, "within", 0.05).verdict == "undecided"
+
+
+def test_more_parts_make_each_harder_to_hold():
+    runs = [planted("duqfl-prox", seed, value) for seed, value in level(0.01).items()]
+    rng = np.random.default_rng(0)
+    part = Part("weak", "baf", ("duqfl-prox",), m.final("global_accuracy"))
+    others = tuple(Part("noise", "baf", ("duqfl-prox",), lambda run: float(rng.normal())) for _ in range(40))
+    alone = judge({"baf": runs}, claims=[Claim("1", "", "", (part,))])[0].parts[0]
+    among = judge({"baf": runs}, claims=[Claim("1", "", "", (part, *others))])[0].parts[0]
+    assert (alone.verdict, among.verdict) == ("holds", "undecided")
+    assert alone.p_corrected == alone.p == among.p < among.p_corrected
+
+
+def test_a_missing_method_is_named_and_the_other_claims_are_judged(told_world):
+    without = [run for run in told_world["genome"] if run.config.method != "adam-qfl"]
+    found = by_id(judge({"genome": without}))
+    assert found["10"].verdict == "missing"
+    assert found["10"].deciding.note == "missing: no run of adam-qfl on genome, seeds 0, 1, 2, 3, 4, 5, 6, 7"
+    assert [r.verdict for r in found["10"].parts] == ["holds", "holds", "missing"]
+    assert found["20"].deciding.note == "missing: no results of track hardware"
+    assert found["1"].deciding.note == "missing: no results of track baf"
+    assert found["16"].verdict == "holds"
+
+
+def test_with_no_results_at_all_every_claim_is_missing(tmp_path):
+    found = judge({})
+    assert {v.verdict for v in found} == {"missing"}
+    assert len(claims_table(found)) == 23
+    assert write_claims(found, tmp_path)
+
+
+def test_missing_and_undefined_seeds_are_left_out_and_told():
+    a, b = level(0.1, n=8), dict.fromkeys(range(1, 9), 0.0)
+    a[3] = np.nan
+    result = one(a, b)
+    assert result.seeds == (1, 2, 4, 5, 6, 7)
+    assert result.note == (
+        "no run of duqfl-prox on baf for seeds 8; no run of default-qfl on baf for seeds 0; not defined for seeds 3"
+    )
+
+
+def test_one_paired_seed_is_missing_not_a_verdict():
+    result = one({0: 0.5, 1: 0.5}, {1: 0.4, 2: 0.4})
+    assert result.verdict == "missing"
+    assert result.note.startswith("missing: 1 paired seeds of at least 2")
+
+
+def test_mixtures_are_refused():
+    stand_in, real = planted("duqfl-prox", 0, 0.5), planted("duqfl-prox", 1, 0.5)
+    real.environment["data"]["source"] = "official"
+    with pytest.raises(AnalysisError, match="different data source cannot be compared: 'stand-in' and 'official'"):
+        judge({"baf": [stand_in, real]})
+    with pytest.raises(AnalysisError, match="two runs of duqfl-prox with seed 0"):
+        judge({"baf": [stand_in, stand_in]})
+    with pytest.raises(AnalysisError, match="track 'genome' are of dataset 'baf'"):
+        judge({"genome": [stand_in]})
+    with pytest.raises(AnalysisError, match="unknown track 'genom' .did you mean 'genome'"):
+        judge({"genom": [stand_in]})
+
+
+def test_the_device_is_the_most_real_one_and_never_called_more():
+    noisy, real = device_table(kind="noisy"), device_table(kind="hardware")
+    both = pd.concat([noisy, real[real["kind"] == "hardware"]])
+    for table, source in (
+        (noisy, "simulated device (noisy)"),
+        (device_table(), "simulated device (fake)"),
+        (both, "real device"),
+    ):
+        assert by_id(judge({}, table))["20"].parts[0].source == source
+    # One method alone on the real device: the comparison stays on the one that both have.
+    partly = both[(both["kind"] != "hardware") | (both["method"] == "duqfl-prox")]
+    assert by_id(judge({}, partly))["20"].parts[0].source == "simulated device (noisy)"
+    with pytest.raises(AnalysisError, match="every method needs the kind exact"):
+        judge({}, noisy[noisy["kind"] == "exact"])
+    with pytest.raises(AnalysisError, match="lacks accuracy"):
+        judge({}, noisy.drop(columns="accuracy"))
+
+
+def test_a_claim_cannot_name_what_does_not_exist():
+    with pytest.raises(AnalysisError, match="unknown metric 'global_acuracy' .did you mean 'global_accuracy'"):
+        m.final("global_acuracy")
+    for build in (m.peak, m.mean_of_rounds, m.late_unsteadiness, m.share_of_rounds_above, m.log_variation):
+        with pytest.raises(AnalysisError, match="unknown metric 'nothing'"):
+            build("nothing")
+    measure = m.final("global_accuracy")
+    with pytest.raises(AnalysisError, match="names 'duqfl-proxy' .did you mean 'duqfl-prox'"):
+        Part("x", "baf", ("duqfl-proxy",), measure)
+    with pytest.raises(AnalysisError, match="names 'bafs'"):
+        Part("x", "bafs", ("duqfl-prox",), measure)
+    with pytest.raises(AnalysisError, match="names 'over'"):
+        Part("x", "baf", ("duqfl-prox",), measure, "over")
+
+
+def test_the_paper_s_numbers_stand_beside_ours(told):
+    paper = {r.part.text: r.part.paper for v in told.values() for r in v.parts}
+    assert paper["DUQFL-Prox − FedProx-QFL, final global accuracy"] == pytest.approx(-0.025)  # genome, read last
+    assert [r.part.paper for r in told["1"].parts] == pytest.approx([0.6504 - 0.5344, 0.5344 - 0.4592])
+    assert [r.part.paper for r in told["5"].parts] == pytest.approx([0.0193 - 0.0958, 0.0193 - 0.1910])
+
+
+def test_a_steady_trend_is_steady():
+    assert m.unsteadiness(np.linspace(0.2, 0.9, 8)) == pytest.approx(0, abs=1e-12)
+    assert m.unsteadiness(np.array([0.5, 0.6, 0.5, 0.6])) == pytest.approx(np.std([0.1, -0.1, 0.1], ddof=1))
+    assert np.isnan(m.unsteadiness(np.array([0.5, 0.6])))
+
+
+def test_measures_read_the_rounds_they_name():
+    values = [np.nan, 0.1, 0.2, 0.9, 0.8, 0.4, 0.3]  # round 0 is not training's result
+    table = pd.DataFrame({"round": range(7), "global_accuracy": values})
+    run = dataclasses.replace(planted_run("baf", "duqfl-prox", 0), rounds=table.sample(frac=1, random_state=0))
+    assert m.final("global_accuracy")(run) == 0.3
+    assert m.peak("global_accuracy")(run) == 0.9
+    assert m.mean_of_rounds("global_accuracy")(run) == pytest.approx(0.45)
+    assert m.fall("global_accuracy", 1, 2)(run) == pytest.approx(0.85 - 0.35)
+    assert m.late_unsteadiness("global_accuracy")(run) == pytest.approx(np.std([-0.1, -0.4, -0.1], ddof=1))
+
+
+def test_a_rate_held_at_its_bound_is_not_inside():
+    run = planted_run("baf", "duqfl-prox", 0)
+    run.clients.loc[run.clients["unfold"] == 1, "eta"] = run.config.eta_bounds[1]
+    assert m.share_inside_bounds(run) == pytest.approx(0.8)
+
+
+def test_tables_and_files_tell_the_same(told, tmp_path):
+    verdicts = list(told.values())
+    table, parts = claims_table(verdicts), parts_table(verdicts)
+    assert list(table["id"]) == [*map(str, range(1, 21)), "T1", "T2", "T3"]
+    assert list(parts.loc[parts["id"] == "1", "part"]) == ["1a", "1b"]
+    assert table.loc[0, "seeds"] == 8
+    assert table.loc[0, "source"] == "baf pca: stand-in data, exact"
+    csv, parts_csv, markdown = write_claims(verdicts, tmp_path / "new")
+    assert list(pd.read_csv(csv)["verdict"]) == list(table["verdict"])
+    assert len(pd.read_csv(parts_csv)) == len(parts) == sum(len(claim.parts) for claim in CLAIMS)
+    text = markdown.read_text(encoding="utf-8")
+    assert text.startswith("23 holds.\n")
+    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 23
+    assert {line.replace("\\|", "").count("|") for line in rows} == {12}
+
+
+def test_the_same_seed_gives_the_same_verdicts(told_world):
+    runs = {"baf": [run for run in told_world["baf"] if run.config.seed < 4]}
+    one, two = (parts_table(judge(runs, seed=7)) for _ in range(2))
+    pd.testing.assert_frame_equal(one, two)
+
+
+def test_the_forest_plot_has_every_part_once_with_its_verdict(mirrored):
+    parts = parts_table(mirrored.values())
+    drawn = [part for page in PAGES.values() for rows in page.values() for part in rows.of(parts)["part"]]
+    assert sorted(drawn) == sorted(parts["part"])
+    labels, words = [], []
+    for sheet in claim_sheets(parts, ("data: planted",)):
+        figure = sheet.draw()
+        figure.draw_without_rendering()
+        labels += [label.get_text().split()[0] for axis in figure.axes for label in axis.get_yticklabels()]
+        words += [text.get_text().split(",")[0] for axis in figure.axes for text in axis.texts]
+        assert figure.get_figwidth() <= 8.3
+    assert labels == drawn
+    assert sorted(words) == sorted(parts["verdict"])
+    shown = [style for name, style in VERDICT_STYLE.items() if name != "missing"]
+    assert len({colour for colour, _ in shown}) == len({marker for _, marker in shown}) == 3
+
+
+def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkeypatch):
+    found = check_theory(seeds=1, draws=8)
+    assert found.gradient_error < 1e-6
+    assert min(found.descent) > 0
+    federation = Federation.create(SMALL, load_splits(SMALL))
+    # A penalty without its half: the gradient no longer belongs to the objective.
+    monkeypatch.setattr(
+        "qfl_core.client.Objective.penalty", lambda self, theta: 0.1 * ((theta - self.anchor) ** 2).sum(axis=2)
+    )
+    assert proximal_gradient_error(federation) > 1e-2
