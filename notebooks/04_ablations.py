@@ -33,18 +33,18 @@ from IPython.display import display
 from qfl_core import analysis
 from qfl_core.clean import clean_study, encoding_search
 from qfl_core.config import CLEAN, load_profile
-from qfl_core.figures import apply_style, results, studies
+from qfl_core.figures import apply_style, studies
+from qfl_core.figures import results as figures
 from qfl_core.methods import METHODS
-from qfl_core.paths import figures_dir, results_dir
+from qfl_core.paths import results_dir
 from qfl_core.protocol import Plan, run_search, write_search
 from qfl_core.sensitivity import SETTINGS, run_controller, run_sensitivity
 from qfl_core.study import run_study
 
-apply_style()
+apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
 pd.options.display.max_colwidth = 60
 settings = load_profile(profile, experiment=experiment)
-figures, tables = figures_dir(profile), results_dir(profile) / "studies"
 
 # %% [markdown]
 # ## 1 · Which part of the method does the work?
@@ -64,7 +64,7 @@ components = {name: run_study(settings, name, variants, seeds) for name in datas
 # %%
 for name, study in components.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
-    results.federated_metrics(study, title, title).save(figures)
+    figures.federated_metrics(study, title, title).show()
 
 # %% [markdown]
 # *What to see.* Where two bands overlap, the seeds do not tell the methods apart. Best-unfold selection changes the
@@ -91,8 +91,8 @@ for name, study in components.items():
 # %%
 part = settings.part("protocol", protocol)
 search = run_search(settings, Plan.of(part))
-write_search(search, tables)
-studies.protocol_search(search).save(figures)
+write_search(search, results_dir(profile) / "studies")
+studies.protocol_search(search).show()
 
 # %% [markdown]
 # *What to see.* Left: every candidate, closest on top, with a mark for each factor's level. Middle: how much a factor
@@ -122,7 +122,7 @@ search.best.against_paper(search.winner)
 
 # %%
 encodings = encoding_search(settings, "baf", part["encodings"])
-studies.encoding_validation(encodings, list(part["encodings"]["choices"]), search.facts, "baf_encodings").save(figures)
+studies.encoding_validation(encodings, list(part["encodings"]["choices"]), search.facts, "baf_encodings").show()
 
 # %% [markdown]
 # *What to see.* Filled marks cannot be told from the best; the ringed one is taken. With four features the plain `z`
@@ -138,7 +138,7 @@ clean = {name: clean_study(run_study(settings, name, METHODS, seeds), scores[nam
 
 # %%
 for name in tracks:
-    studies.clean_track(clean[name], name.replace("-", "_")).save(figures)
+    studies.clean_track(clean[name], name.replace("-", "_")).show()
 
 # %% [markdown]
 # *What to see.* The broken lines are the references. The last panel sets the score against everything that was spent on
@@ -165,7 +165,7 @@ for name in tracks:
 # %%
 part = settings.part("sensitivity", sensitivity)
 controller = run_controller(settings, part)
-studies.controller_learning(controller).save(figures)
+studies.controller_learning(controller).show()
 
 # %%
 print(controller.verdict())
@@ -183,7 +183,7 @@ print(controller.verdict())
 # %%
 for name in SETTINGS:
     found = run_sensitivity(settings, part, name)
-    studies.sensitivity(found, SETTINGS[name].label).save(figures)
+    studies.sensitivity(found, SETTINGS[name].label).show()
 
 # %% [markdown]
 # *What to see.* Bars are 95 % intervals over seeds. Accuracy on BAF follows the mix of labels that clients train on

@@ -112,13 +112,13 @@ def run_variants(
     variants: Variants,
     folder: Path | None = None,
 ) -> dict[str, Study]:
-    """Run a study for each variant of the track's settings, all in one sweep."""
+    """Run a study for each variant of the track's settings, all in one sweep; finished runs are only read."""
     folder = folder or results_dir(settings.name)
     configs = _configs(settings, track, methods, seeds, variants)
-    runs = iter(sweep([config for group in configs.values() for config in group], folder))
-    return {
-        name: Study(track, settings.name, tuple(next(runs) for _ in group), folder) for name, group in configs.items()
-    }
+    found = _finished(configs, folder)
+    missing = [config for config, run in found.items() if run is None]
+    found |= dict(zip(missing, sweep(missing, folder), strict=True)) if missing else {}
+    return _studies(settings, track, configs, found, folder)
 
 
 def read_variants(
@@ -132,9 +132,7 @@ def read_variants(
     """Return what :func:`run_variants` would, from saved runs alone; :class:`RunError` where some are missing."""
     folder = folder or results_dir(settings.name)
     configs = _configs(settings, track, methods, seeds, variants)
-    wanted = [config for group in configs.values() for config in group]
-    data = load_splits(wanted[0]).provenance.sha256
-    found = {config: finished_run(config, data, folder) for config in wanted}
+    found = _finished(configs, folder)
     missing = [f"{config.method} seed {config.seed}" for config, run in found.items() if run is None]
     if missing:
         some = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
@@ -142,10 +140,7 @@ def read_variants(
             f"{len(missing)} of {len(found)} runs of track {track!r} are not in results/{settings.name} for this "
             f"code and data ({some}); run notebooks 02 to 04 with this profile first: make reproduce"
         )
-    return {
-        name: Study(track, settings.name, tuple(found[config] for config in group), folder)
-        for name, group in configs.items()
-    }
+    return _studies(settings, track, configs, found, folder)
 
 
 def _configs(
@@ -155,6 +150,27 @@ def _configs(
     return {
         name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
         for name, overrides in variants.items()
+    }
+
+
+def _finished(
+    configs: Mapping[str, Sequence[ExperimentConfig]], folder: Path
+) -> dict[ExperimentConfig, RunResult | None]:
+    wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
+    data = load_splits(wanted[0]).provenance.sha256
+    return {config: finished_run(config, data, folder) for config in wanted}
+
+
+def _studies(
+    settings: Profile,
+    track: str,
+    configs: Mapping[str, Sequence[ExperimentConfig]],
+    found: Mapping[ExperimentConfig, RunResult],
+    folder: Path,
+) -> dict[str, Study]:
+    return {
+        name: Study(track, settings.name, tuple(found[config] for config in group), folder)
+        for name, group in configs.items()
     }
 
 

@@ -144,7 +144,7 @@ def test_the_difference_of_two_candidates_is_paired_over_seeds():
     ("changes", "message"),
     [
         ({"factor": {}}, "unknown key 'factor' .did you mean 'factors'"),
-        ({"tracks": ["genome-clean"]}, "the paper has no numbers for track 'genome-clean'"),
+        ({"tracks": ["genome-clean"]}, "the paper prints no numbers for 'genome-clean'"),
         ({"seeds": []}, "seeds must name at least one"),
         ({"final_seeds": [100, 120]}, "seeds that screening does not use"),
         ({"parity": {"loss": ["client"]}}, "parity takes factors of two levels, got 'client'"),

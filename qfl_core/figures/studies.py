@@ -6,20 +6,18 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 
 from qfl_core.clean import SHARE, CleanStudy, with_executions
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS
+from qfl_core.figures.style import METHOD_COLOURS, SAFE
 from qfl_core.methods import METHODS
 from qfl_core.protocol import ALL, DEFAULTS, Search
 from qfl_core.sensitivity import METRICS, ControllerStudy, Sensitivity
 
-_PALETTE = sns.color_palette("colorblind").as_hex()
 #: A dataset keeps its colour on every track; numbers over all tracks are black.
-_TRACKS = {ALL: "0.1", "baf": _PALETTE[0], "genome": _PALETTE[1], "baf-clean": _PALETTE[9], "genome-clean": _PALETTE[8]}
+_TRACKS = {ALL: "0.1", "baf": SAFE[0], "genome": SAFE[1], "baf-clean": SAFE[9], "genome-clean": SAFE[8]}
 _MARKERS = {ALL: "D", "baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s"}
 
 
@@ -161,14 +159,14 @@ def encoding_validation(table: pd.DataFrame, choices: list[str], facts: tuple[st
 def _encodings(axis: Axes, table: pd.DataFrame, choices: list[str]) -> None:
     y = np.arange(len(table))
     half = (table["high"] - table["mean"]).fillna(0)
-    axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=_PALETTE[0])
+    axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=SAFE[0])
     for rows, fill, label in (
-        (table["tied"], _PALETTE[0], "tied with the best"),
+        (table["tied"], SAFE[0], "tied with the best"),
         (~table["tied"], "white", "behind it"),
     ):
-        axis.plot(table["mean"][rows], y[rows], "o", color=_PALETTE[0], markerfacecolor=fill, markersize=4, label=label)
+        axis.plot(table["mean"][rows], y[rows], "o", color=SAFE[0], markerfacecolor=fill, markersize=4, label=label)
     taken = table["preferred"]
-    ring = {"markersize": 9, "markerfacecolor": "none", "color": _PALETTE[1], "label": "taken: the simplest of them"}
+    ring = {"markersize": 9, "markerfacecolor": "none", "color": SAFE[1], "label": "taken: the simplest of them"}
     axis.plot(table["mean"][taken], y[taken], "o", **ring)
     axis.set_yticks(
         y, [", ".join(_value(row[choice]) for choice in choices) for _, row in table.iterrows()], fontsize=7

@@ -5,14 +5,13 @@ interactions) with few seeds. An additive model of each number, fitted to the sc
 combination; the closest, overall and by track, go to the final with more seeds, none of them used before.
 """
 
-from qfl_core.protocol.distance import ALL, PAPER, Stage, distance, paper_numbers
+from qfl_core.protocol.distance import ALL, Stage, distance, paper_numbers
 from qfl_core.protocol.plan import DEFAULTS, Plan
 from qfl_core.protocol.search import Search, finalists, predicted, read_search, run_search, write_search
 
 __all__ = [
     "ALL",
     "DEFAULTS",
-    "PAPER",
     "Plan",
     "Search",
     "Stage",

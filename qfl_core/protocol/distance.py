@@ -10,20 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-#: The paper's numbers in the last round, by track and metric. "About 0" is 0, and 0.82 to 0.83 its middle.
-PAPER = {
-    "baf": {
-        "global_accuracy": {"duqfl-prox": 0.6504, "fedprox-qfl": 0.5344, "default-qfl": 0.4592},
-        "client_test_accuracy": {"duqfl-prox": 0.6436, "fedprox-qfl": 0.5480, "default-qfl": 0.5022},
-        "train_test_gap": {"duqfl-prox": 0.0, "fedprox-qfl": 0.2116, "default-qfl": 0.2854},
-        "fairness_gap": {"duqfl-prox": 0.0193, "fedprox-qfl": 0.0958, "default-qfl": 0.1910},
-    },
-    "genome": {
-        "global_accuracy": {"duqfl-prox": 0.825, "fedprox-qfl": 0.85},
-        "client_test_accuracy": {"duqfl-prox": 0.80},
-        "train_test_gap": {"duqfl-prox": 0.0},
-    },
-}
+from qfl_core.analysis.paper import PAPER
+
 #: All numbers together, beside the tracks.
 ALL = "all"
 
@@ -32,8 +20,8 @@ def paper_numbers(tracks: Sequence[str]) -> pd.Series:
     """Return the paper's numbers with the index (track, metric, method)."""
     found = {
         (track, metric, method): value
-        for track in tracks
-        for metric, values in PAPER[track].items()
+        for (track, metric), values in PAPER.items()
+        if track in tracks
         for method, value in values.items()
     }
     return pd.Series(found, name="paper").rename_axis(["track", "metric", "method"])

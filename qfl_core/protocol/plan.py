@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from qfl_core.analysis.paper import PAPER
 from qfl_core.errors import ConfigError, did_you_mean
-from qfl_core.protocol.distance import PAPER
 
 #: The candidate that takes every setting from the profile.
 DEFAULTS = "profile"
@@ -46,9 +46,10 @@ class Plan:
         for key in ("tracks", "factors", "seeds"):
             if not values.get(key):
                 raise ConfigError(f"protocol: {key} must name at least one, got {values.get(key)!r}")
+        printed = tuple(dict.fromkeys(track for track, _ in PAPER))
         for track in values["tracks"]:
-            if track not in PAPER:
-                raise ConfigError(f"protocol: the paper has no numbers for track {track!r}; tracks: {', '.join(PAPER)}")
+            if track not in printed:
+                raise ConfigError(f"protocol: the paper prints no numbers for {track!r}; tracks: {', '.join(printed)}")
         plan = cls(
             **values
             | {"tracks": tuple(values["tracks"]), "seeds": tuple(values["seeds"])}
