@@ -1,5 +1,6 @@
 """The clean track: the pooled reference learns what can be learnt, and reaching a reference is counted right."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ from qfl_core.clean import (
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.errors import RunError
+from qfl_core.figures import studies
 from qfl_core.study import run_study
 
 QUICK = Recipe(starts=2, steps=40, rate=0.1)
@@ -69,7 +71,7 @@ def test_pooled_scores_depend_on_data_and_model_alone_and_are_kept(tmp_path):
 
 def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the_tied(tmp_path):
     profile = load_profile("smoke", experiment={"common": SIZES})
-    part = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101, 102]}
+    part = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101]}
     found = encoding_search(profile, "baf", part, tmp_path)
     assert len(found) == 4
     assert found["mean"].is_monotonic_decreasing
@@ -80,6 +82,9 @@ def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the
     tied = {(row.feature_map, row.angle_range) for row in found[found["tied"]].itertuples()}
     assert [(row.feature_map, row.angle_range) for row in chosen.itertuples()] == [next(e for e in order if e in tied)]
     pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", part, tmp_path, train=False))
+    figure = studies.encoding_validation(found, list(part["choices"]), ("data: stand-in",), "encodings").draw()
+    assert len(figure.axes[0].get_yticklabels()) == 4
+    plt.close(figure)
 
 
 def rounds_of(method: str, seed: int, accuracy: list[float], circuits: int) -> pd.DataFrame:
@@ -135,3 +140,8 @@ def test_the_clean_table_sets_methods_beside_the_references(tmp_path):
     assert table.loc[POOLED, "rounds to 95 %"] == ""
     assert table["accuracy"].str.fullmatch(r"\d\.\d{3} ± \d\.\d{3}").all()
     pd.testing.assert_frame_equal(table, clean_study(study, "accuracy", train=False).table())
+    figure = studies.clean_track(clean, "genome_clean").draw()
+    assert [axis.get_title() for axis in figure.axes][-1] == "What it costs"
+    entries = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {POOLED, "logistic regression", "95% of logistic regression", "DUQFL-Prox"} <= entries
+    plt.close(figure)

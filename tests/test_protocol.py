@@ -3,12 +3,14 @@
 import dataclasses
 import itertools
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
 from qfl_core.config import load_profile
 from qfl_core.errors import ConfigError, RunError
+from qfl_core.figures import studies
 from qfl_core.protocol import (
     ALL,
     DEFAULTS,
@@ -177,3 +179,8 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
     table = pd.read_csv(written[0])
     assert table["stage"].value_counts().to_dict() == {"screening": 4, "final": len(ran.final.candidates)}
     assert table["origin"].str.contains("data: stand-in").all()
+    figure = studies.protocol_search(ran).draw()
+    assert len(figure.axes) == 3
+    assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
+    assert "4 candidates screened with 2 seeds" in figure.get_supxlabel()
+    plt.close(figure)

@@ -1,10 +1,12 @@
 """Sensitivity: each setting reaches the config, gains are paired over seeds, studies read back without training."""
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 from qfl_core.config import load_profile
 from qfl_core.errors import ConfigError, RunError
+from qfl_core.figures import studies
 from qfl_core.sensitivity import (
     FROZEN,
     METRICS,
@@ -52,6 +54,10 @@ def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_p
     pd.testing.assert_frame_equal(ran.table(), again.table())
     assert set(ran.table()["metric"]) == set(METRICS)
     assert list(ran.summary().index) == [("baf", "iid"), ("baf", 0.5)]
+    figure = studies.sensitivity(ran, "concentration").draw()
+    assert [axis.get_title() for axis in figure.axes] == list(METRICS.values())
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["iid", "0.5"]
+    plt.close(figure)
 
 
 def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, tmp_path):
@@ -60,6 +66,9 @@ def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, 
     assert rates.loc[FROZEN, "eta"] == pytest.approx(0.13)
     assert rates["eta"].drop(index=FROZEN).sub(0.13).abs().min() > 1e-6
     pd.testing.assert_frame_equal(found.gains(), read_controller(profile, PART, tmp_path).gains())
+    figure = studies.controller_learning(found).draw()
+    assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
+    plt.close(figure)
 
 
 def planted(shifts: dict[str, float]) -> ControllerStudy:
