@@ -122,7 +122,7 @@ search.best.against_paper(search.winner)
 
 # %%
 encodings = encoding_search(settings, "baf", part["encodings"])
-studies.encoding_validation(encodings, list(part["encodings"]["choices"]), search.facts, "baf_encodings").show()
+studies.encoding_validation(encodings, "baf_encodings").show()
 
 # %% [markdown]
 # *What to see.* Filled marks cannot be told from the best; the ringed one is taken. With four features the plain `z`

@@ -24,7 +24,7 @@ FLOORS = [
     {"meta"},
     {"experiment", "records"},
     {"runs"},
-    {"sweep", "analysis"},
+    {"sweep", "analysis", "pooled"},
     {"study"},
     {"protocol", "clean", "sensitivity"},
     {"figures", "bench", "__main__"},

@@ -6,20 +6,12 @@ import pandas as pd
 import pytest
 from planted import planted_splits, small
 
-from qfl_core.clean import (
-    POOLED,
-    CleanStudy,
-    Recipe,
-    clean_study,
-    encoding_search,
-    pooled_qnn,
-    pooled_scores,
-    with_executions,
-)
+from qfl_core.clean import POOLED, CleanStudy, clean_study, encoding_search, with_executions
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.errors import RunError
 from qfl_core.figures import studies
+from qfl_core.pooled import Recipe, pooled_qnn, pooled_scores
 from qfl_core.study import run_study
 
 QUICK = Recipe(starts=2, steps=40, rate=0.1)
@@ -72,7 +64,8 @@ def test_pooled_scores_depend_on_data_and_model_alone_and_are_kept(tmp_path):
 def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the_tied(tmp_path):
     profile = load_profile("smoke", experiment={"common": SIZES})
     part = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101]}
-    found = encoding_search(profile, "baf", part, tmp_path)
+    search = encoding_search(profile, "baf", part, tmp_path)
+    found = search.table
     assert len(found) == 4
     assert found["mean"].is_monotonic_decreasing
     assert found.loc[0, "behind"] == 0
@@ -81,8 +74,9 @@ def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the
     order = [("z", (0.0, 1.0)), ("z", (0.0, 3.0)), ("zz", (0.0, 1.0)), ("zz", (0.0, 3.0))]
     tied = {(row.feature_map, row.angle_range) for row in found[found["tied"]].itertuples()}
     assert [(row.feature_map, row.angle_range) for row in chosen.itertuples()] == [next(e for e in order if e in tied)]
-    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", part, tmp_path, train=False))
-    figure = studies.encoding_validation(found, list(part["choices"]), ("data: stand-in",), "encodings").draw()
+    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", part, tmp_path, train=False).table)
+    figure = studies.encoding_validation(search, "encodings").draw()
+    assert "exact" in figure.get_supxlabel()
     assert len(figure.axes[0].get_yticklabels()) == 4
     plt.close(figure)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from qfl_core.clean import SHARE, CleanStudy, with_executions
+from qfl_core.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE
@@ -19,6 +19,11 @@ from qfl_core.sensitivity import METRICS, ControllerStudy, Sensitivity
 #: A dataset keeps its colour on every track; numbers over all tracks are black.
 _TRACKS = {ALL: "0.1", "baf": SAFE[0], "genome": SAFE[1], "baf-clean": SAFE[9], "genome-clean": SAFE[8]}
 _MARKERS = {ALL: "D", "baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s"}
+
+
+def _offsets(count: int, widest: float) -> np.ndarray:
+    """Return where several marks of one row stand, around its middle."""
+    return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
 
 
 def protocol_search(search: Search, name: str = "protocol_search") -> Sheet:
@@ -73,7 +78,7 @@ def _effects(axis: Axes, search: Search) -> None:
     effects = search.effects
     rows = {key: place for place, key in enumerate(effects.groupby(["factor", "level"], sort=False).groups)}
     tracks = [ALL, *search.plan.tracks] if len(search.plan.tracks) > 1 else [ALL]
-    for offset, track in zip(np.linspace(-0.22, 0.22, len(tracks)), tracks, strict=True):
+    for offset, track in zip(_offsets(len(tracks), 0.22), tracks, strict=True):
         mine = effects[effects["track"] == track]
         y = [rows[key] + offset for key in zip(mine["factor"], mine["level"], strict=True)]
         label = "all numbers" if track == ALL else track
@@ -84,7 +89,7 @@ def _effects(axis: Axes, search: Search) -> None:
     first = {factor: next(iter(levels)) for factor, levels in search.plan.factors.items()}
     axis.set_yticks(list(rows.values()), [f"{factor}:\n{first[factor]} → {level}" for factor, level in rows])
     axis.tick_params(axis="y", labelsize=7)
-    axis.invert_yaxis()
+    axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set(title="Main effects", xlabel="change of the distance (left is closer)")
 
 
@@ -150,30 +155,27 @@ def _executions(axis: Axes, clean: CleanStudy) -> None:
     axis.set(title="What it costs", xlabel="circuit executions", ylabel=score)
 
 
-def encoding_validation(table: pd.DataFrame, choices: list[str], facts: tuple[str, ...], name: str) -> Sheet:
+def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
     """Return the pooled QNN's validation ROC-AUC for every encoding, best on top."""
-    panel = partial(_encodings, table=table, choices=choices)
-    return Sheet(name, {name: panel}, facts, size=(5.2, 0.9 + 0.17 * len(table)))
+    return Sheet(name, {name: partial(_encodings, found=found)}, found.facts, size=(5.2, 1.8 + 0.17 * len(found.table)))
 
 
-def _encodings(axis: Axes, table: pd.DataFrame, choices: list[str]) -> None:
-    y = np.arange(len(table))
+def _encodings(axis: Axes, found: EncodingSearch) -> None:
+    table, y = found.table, np.arange(len(found.table))
     half = (table["high"] - table["mean"]).fillna(0)
     axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=SAFE[0])
-    for rows, fill, label in (
-        (table["tied"], SAFE[0], "tied with the best"),
-        (~table["tied"], "white", "behind it"),
-    ):
+    tied = table["tied"]
+    for rows, fill, label in ((tied, SAFE[0], "tied with the best"), (~tied, "white", "behind it")):
         axis.plot(table["mean"][rows], y[rows], "o", color=SAFE[0], markerfacecolor=fill, markersize=4, label=label)
     taken = table["preferred"]
     ring = {"markersize": 9, "markerfacecolor": "none", "color": SAFE[1], "label": "taken: the simplest of them"}
     axis.plot(table["mean"][taken], y[taken], "o", **ring)
-    axis.set_yticks(
-        y, [", ".join(_value(row[choice]) for choice in choices) for _, row in table.iterrows()], fontsize=7
-    )
-    axis.invert_yaxis()
-    tried = ", ".join(choice.replace("_", " ") for choice in choices)
-    axis.set(title="Which encoding does validation prefer?", xlabel="validation ROC-AUC", ylabel=tried)
+    names = [", ".join(_value(row[choice]) for choice in found.choices) for _, row in table.iterrows()]
+    axis.set_yticks(y, names, fontsize=7)
+    axis.set_ylim(len(table) - 0.4, -0.6)
+    axis.set_xlim(max(0, axis.get_xlim()[0]), min(1, axis.get_xlim()[1]))
+    axis.set_ylabel(",\n".join(choice.replace("_", " ") for choice in found.choices), fontsize=7)
+    axis.set(title="Which encoding does validation prefer?", xlabel="validation ROC-AUC")
 
 
 def _value(value: object) -> str:
@@ -196,7 +198,7 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
 def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
     levels = list(dict.fromkeys(table["level"]))
     tracks = list(dict.fromkeys(table["track"]))
-    for offset, track in zip(np.linspace(-0.06, 0.06, len(tracks)), tracks, strict=True):
+    for offset, track in zip(_offsets(len(tracks), 0.06), tracks, strict=True):
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
         half = (mine["high"] - mine["mean"]).fillna(0)
@@ -221,7 +223,7 @@ def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
     gains = found.gains(metric)
     levels = list(dict.fromkeys(gains["level"]))
     tracks = list(found.studies)
-    for offset, track in zip(np.linspace(-0.12, 0.12, len(tracks)), tracks, strict=True):
+    for offset, track in zip(_offsets(len(tracks), 0.12), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
         half = (mine["high"] - mine["mean"]).fillna(0)
