@@ -20,6 +20,7 @@ from qfl_core.protocol import (
     finalists,
     paper_numbers,
     predicted,
+    profile_candidate,
     read_search,
     run_search,
     write_search,
@@ -140,6 +141,15 @@ def test_the_difference_of_two_candidates_is_paired_over_seeds():
     assert difference == pytest.approx(-0.05, abs=1e-9)
     assert half < 1e-6 < 0.01 < stage.table[f"{ALL} ±"].min()
     assert stage.ranked() == ["a", "b"]
+
+
+def test_the_profiles_own_settings_are_recognised_among_the_candidates():
+    """Else they would run in the final twice, under two names."""
+    tried = two_levels()
+    assert profile_candidate(load_profile("smoke", experiment={"baf": {"clients": 3}}), tried) == "10"
+    assert profile_candidate(load_profile("smoke", experiment={"baf": {"clients": 9}}), tried) == DEFAULTS
+    screening = planted(plan(), "01101001")
+    assert finalists(plan(), screening, "01101001").count("01101001") == 1
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def _candidates(axis: Axes, search: Search) -> None:
                 filled = place[level] == 0
                 axis.plot(x, row, "o", markersize=3.2, markerfacecolor="0.25" if filled else "white", color="0.25")
         axis.annotate(factor, (x, -1), rotation=60, ha="left", va="bottom", fontsize=7, annotation_clip=False)
-    for row in np.flatnonzero(table["candidate"] == DEFAULTS):
-        text = "the profile's settings"
-        axis.annotate(text, (-width * len(search.plan.factors), row), va="center", fontsize=7)
+    for row in np.flatnonzero(table["candidate"] == search.profile):
+        axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
+        axis.annotate("profile", (table[ALL][row], row), (6, 0), textcoords="offset points", va="center", fontsize=7)
     axis.set_xlim(-width * (len(search.plan.factors) + 1), None)
     axis.set_xticks([tick for tick in axis.get_xticks() if tick >= 0 and tick <= axis.get_xlim()[1]])
     axis.set_ylim(len(table) - 0.3, -1)
@@ -110,7 +110,7 @@ def _numbers(axis: Axes, search: Search) -> None:
     for metric, shape in shapes.items():
         axis.plot([], [], shape, color="0.4", label=FEDERATED[metric][0].lower())
     axis.plot([], [], "o", color="0.4", markerfacecolor="white", label="genome (hollow)")
-    shown = "the profile's settings" if search.winner == DEFAULTS else f"candidate {search.winner}"
+    shown = "the profile's settings" if search.winner == search.profile else f"candidate {search.winner}"
     axis.set(title=f"Closest: {shown}", xlabel="paper", ylabel="ours (bar: standard deviation over seeds)")
     axis.set(xlim=(-0.05, 1), ylim=(-0.05, 1))
 

@@ -7,7 +7,15 @@ combination; the closest, overall and by track, go to the final with more seeds,
 
 from qfl_core.protocol.distance import ALL, Stage, distance, paper_numbers
 from qfl_core.protocol.plan import DEFAULTS, Plan
-from qfl_core.protocol.search import Search, finalists, predicted, read_search, run_search, write_search
+from qfl_core.protocol.search import (
+    Search,
+    finalists,
+    predicted,
+    profile_candidate,
+    read_search,
+    run_search,
+    write_search,
+)
 
 __all__ = [
     "ALL",
@@ -19,6 +27,7 @@ __all__ = [
     "finalists",
     "paper_numbers",
     "predicted",
+    "profile_candidate",
     "read_search",
     "run_search",
     "write_search",

@@ -8,7 +8,7 @@ import sys
 from qfl_core.config import load_profile
 from qfl_core.errors import ConfigError, DataError, RunError
 from qfl_core.paths import results_dir
-from qfl_core.protocol import ALL, DEFAULTS, Plan, Search, run_search, write_search
+from qfl_core.protocol import ALL, Plan, Search, run_search, write_search
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,7 +34,7 @@ def report(search: Search) -> str:
     lines = [
         f"{len(search.screening.candidates)} candidates screened; distances from the paper, {'; '.join(search.facts)}"
     ]
-    shown = {"winner": search.winner, "runner-up": search.runner_up, "profile": DEFAULTS}
+    shown = {"winner": search.winner, "runner-up": search.runner_up, "profile": search.profile}
     shown |= {f"closest on {track}": stage.ranked(track)[0] for track in tracks}
     for role, candidate in shown.items():
         if candidate in stage.candidates:
@@ -42,9 +42,11 @@ def report(search: Search) -> str:
             parts = ", ".join(f"{track} {row[track]:.3f} ± {row[f'{track} ±']:.3f}" for track in (ALL, *tracks))
             levels = ", ".join(f"{factor} {level}" for factor, level in search.plan.levels(candidate).items())
             lines.append(f"{role}: {parts} ({levels or 'its own settings'})")
-    if DEFAULTS in stage.candidates and search.winner != DEFAULTS:
-        gap, half = stage.difference(search.winner, DEFAULTS)
-        lines.append(f"winner - profile: {gap:+.3f} ± {half:.3f}, paired over seeds")
+    others = {"profile": search.profile} if search.winner != search.profile else {"runner-up": search.runner_up}
+    for role, other in others.items():
+        if other in stage.candidates:
+            gap, half = stage.difference(search.winner, other)
+            lines.append(f"winner - {role}: {gap:+.3f} ± {half:.3f}, paired over seeds")
     lines.append(f"standard deviation of a number from seed to seed: {stage.spread:.3f}")
     return "\n".join(lines)
 

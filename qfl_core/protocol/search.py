@@ -21,12 +21,16 @@ from qfl_core.study import Study, read_variants, run_variants
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A finished search: the screening, the final (None where none was asked for), and what they say."""
+    """A finished search: the screening, the final (None where none was asked for), and what they say.
+
+    ``profile`` is the candidate that the profile's own settings are.
+    """
 
     plan: Plan
     screening: Stage
     final: Stage | None
     facts: tuple[str, ...]
+    profile: str = DEFAULTS
 
     @property
     def best(self) -> Stage:
@@ -103,11 +107,20 @@ def predicted(plan: Plan, screening: Stage) -> pd.DataFrame:
     return Stage(tuple(plan.combinations), numbers[:, None], screening.paper).table
 
 
-def finalists(plan: Plan, screening: Stage) -> list[str]:
+def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str]:
     """Return the profile's own settings, and for all numbers and each track the closest predicted combinations."""
     table = predicted(plan, screening)
     best = [table[track].sort_values(kind="stable").index[: plan.finalists] for track in (ALL, *plan.tracks)]
-    return list(dict.fromkeys([DEFAULTS, *itertools.chain.from_iterable(best)]))
+    return list(dict.fromkeys([profile, *itertools.chain.from_iterable(best)]))
+
+
+def profile_candidate(settings: Profile, plan: Plan) -> str:
+    """Return the combination that the profile's own settings are on every track, or a name for none of them."""
+    for candidate in plan.combinations:
+        changed = plan.settings(candidate)
+        if all(settings.config(track, **changed) == settings.config(track) for track in plan.tracks):
+            return candidate
+    return DEFAULTS
 
 
 def run_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Search:
@@ -122,11 +135,12 @@ def read_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Se
 
 def _search(settings: Profile, plan: Plan, folder: Path | None, get: Callable) -> Search:
     screening, facts = _stage(settings, plan, plan.candidates, plan.seeds, folder, get)
+    profile = profile_candidate(settings, plan)
     if not plan.finalists:
-        return Search(plan, screening, None, facts)
-    final, facts = _stage(settings, plan, finalists(plan, screening), plan.final_seeds, folder, get)
+        return Search(plan, screening, None, facts, profile)
+    final, facts = _stage(settings, plan, finalists(plan, screening, profile), plan.final_seeds, folder, get)
     screened = f"{len(plan.candidates)} candidates screened with {len(plan.seeds)} seeds"
-    return Search(plan, screening, final, (*facts, screened))
+    return Search(plan, screening, final, (*facts, screened), profile)
 
 
 def _stage(
