@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from qfl_core.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
@@ -230,6 +231,7 @@ def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3.5, "linewidth": 1, "label": track}
         axis.errorbar(mine["mean"], y, xerr=half, **style)
     axis.axvline(0, color="0.3", linewidth=0.8)
+    axis.xaxis.set_major_locator(MaxNLocator(4))
     _level_rows(axis, levels)
     axis.set(title=title, xlabel="learnt − frozen")
 
