@@ -121,7 +121,7 @@ search.best.against_paper(search.winner)
 # simplest encoding that the seeds cannot tell from the best.
 
 # %%
-encodings = encoding_search(settings, "baf", part["encodings"])
+encodings = encoding_search(settings, "baf-clean", part["encodings"])
 studies.encoding_validation(encodings, "baf_encodings").show()
 
 # %% [markdown]
