@@ -29,8 +29,8 @@ class EncodingSearch:
     """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
 
     Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind`` (paired
-    difference from the best), ``tied`` (the 95 % interval of that difference contains 0) and ``preferred``: the first
-    tied one in the order of the choices.
+    difference from the best), ``tied`` (the interval of that difference, 95 % for all of them together, contains 0) and
+    ``preferred``: the first tied one in the order of the choices.
     """
 
     choices: tuple[str, ...]
@@ -54,7 +54,8 @@ def encoding_search(
     found = intervals(scores, "roc_auc", ["place"])
     wide = scores.pivot(index="seed", columns="place", values="roc_auc")
     behind = wide.sub(wide[found["mean"].idxmax()], axis=0).melt(ignore_index=False, value_name="behind")
-    behind = intervals(behind, "behind", ["place"])
+    # The best of many is partly lucky: the intervals hold for all comparisons with it together (Bonferroni).
+    behind = intervals(behind, "behind", ["place"], 1 - 0.05 / max(1, len(found) - 1))
     found["behind"], found["tied"] = behind["mean"], behind["high"].fillna(0) >= 0
     found["preferred"] = found.index == found["tied"].idxmax()
     for name in reversed(choices):
