@@ -89,6 +89,10 @@ notebook-NN: ## Run one notebook and those it reads from, e.g. make notebook-03
 figures: setup ## Redraw every figure and table from saved results, without training
 	@$(RUN) notebooks/05_plotting.ipynb $(OUT)/05_plotting.ipynb
 
+.PHONY: protocol-search
+protocol-search: setup ## Search the readings of the paper's open points completely (about 15 minutes)
+	@$(PY) -m qfl_core.protocol --profile $(PROFILE)
+
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
 	@QFL_PROGRESS=on $(PY) -m jupyterlab notebooks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +67,10 @@ class Study:
         return {name: float(means[name]) for name in REFERENCES}
 
 
+#: Settings by the name of a variant: what each changes of the track's config.
+Variants = Mapping[str, Mapping[str, object]]
+
+
 def run_study(
     settings: Profile,
     track: str,
@@ -79,9 +83,7 @@ def run_study(
 
     ``folder`` is ``results/<profile>`` where none is named; ``overrides`` win over the profile's settings.
     """
-    folder = folder or results_dir(settings.name)
-    configs = grid(settings.config(track, **overrides), method=list(methods), seed=list(seeds))
-    return Study(track, settings.name, tuple(sweep(configs, folder)), folder)
+    return run_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
 
 
 def read_study(
@@ -99,18 +101,77 @@ def read_study(
     RunError
         When some are missing: it names them, and nothing is trained.
     """
+    return read_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
+
+
+def run_variants(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None = None,
+) -> dict[str, Study]:
+    """Run a study for each variant of the track's settings, all in one sweep; finished runs are only read."""
     folder = folder or results_dir(settings.name)
-    configs = grid(settings.config(track, **overrides), method=list(methods), seed=list(seeds))
-    data = load_splits(configs[0]).provenance.sha256
-    found = {config: finished_run(config, data, folder) for config in configs}
+    configs = _configs(settings, track, methods, seeds, variants)
+    found = _finished(configs, folder)
+    missing = [config for config, run in found.items() if run is None]
+    found |= dict(zip(missing, sweep(missing, folder), strict=True)) if missing else {}
+    return _studies(settings, track, configs, found, folder)
+
+
+def read_variants(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None = None,
+) -> dict[str, Study]:
+    """Return what :func:`run_variants` would, from saved runs alone; :class:`RunError` where some are missing."""
+    folder = folder or results_dir(settings.name)
+    configs = _configs(settings, track, methods, seeds, variants)
+    found = _finished(configs, folder)
     missing = [f"{config.method} seed {config.seed}" for config, run in found.items() if run is None]
     if missing:
         some = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise RunError(
-            f"{len(missing)} of {len(configs)} runs of track {track!r} are not in results/{settings.name} for this "
+            f"{len(missing)} of {len(found)} runs of track {track!r} are not in results/{settings.name} for this "
             f"code and data ({some}); run notebooks 02 to 04 with this profile first: make reproduce"
         )
-    return Study(track, settings.name, tuple(found[config] for config in configs), folder)
+    return _studies(settings, track, configs, found, folder)
+
+
+def _configs(
+    settings: Profile, track: str, methods: Iterable[str], seeds: Sequence[int], variants: Variants
+) -> dict[str, list[ExperimentConfig]]:
+    methods = list(methods)
+    return {
+        name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
+        for name, overrides in variants.items()
+    }
+
+
+def _finished(
+    configs: Mapping[str, Sequence[ExperimentConfig]], folder: Path
+) -> dict[ExperimentConfig, RunResult | None]:
+    wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
+    data = load_splits(wanted[0]).provenance.sha256
+    return {config: finished_run(config, data, folder) for config in wanted}
+
+
+def _studies(
+    settings: Profile,
+    track: str,
+    configs: Mapping[str, Sequence[ExperimentConfig]],
+    found: Mapping[ExperimentConfig, RunResult],
+    folder: Path,
+) -> dict[str, Study]:
+    return {
+        name: Study(track, settings.name, tuple(found[config] for config in group), folder)
+        for name, group in configs.items()
+    }
 
 
 def reference_scores(configs: Iterable[ExperimentConfig], folder: Path) -> pd.DataFrame:

@@ -24,8 +24,9 @@ FLOORS = [
     {"meta"},
     {"experiment", "records"},
     {"runs"},
-    {"sweep", "analysis", "federate"},
+    {"sweep", "analysis", "federate", "pooled"},
     {"study", "flower_app"},
+    {"protocol", "clean", "sensitivity"},
     {"figures", "hardware", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,105 @@
+"""Sensitivity: each setting reaches the config, gains are paired over seeds, studies read back without training."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from qfl_core.config import load_profile
+from qfl_core.errors import ConfigError, RunError
+from qfl_core.figures import studies
+from qfl_core.sensitivity import (
+    FROZEN,
+    METRICS,
+    SETTINGS,
+    ControllerStudy,
+    read_controller,
+    read_sensitivity,
+    run_controller,
+    run_sensitivity,
+)
+
+SMALL = {"train_size": 300, "val_size": 80, "test_size": 80, "source": "stand-in", "rounds": 2, "spsa_iterations": 1}
+PART = {
+    "tracks": ["baf"],
+    "seeds": [0, 1],
+    "settings": {"clients": 3},
+    "controller": {"outer_period": [1], "outer_learning_rate": [1, 50]},
+    "mu": [0, 1],
+    "dirichlet_alpha": ["iid", 0.5],
+}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return load_profile("smoke", experiment={"common": SMALL})
+
+
+@pytest.mark.parametrize("name", ["paper", "smoke"])
+def test_every_level_of_the_profiles_makes_a_config_of_its_own(name):
+    profile = load_profile(name)
+    part = profile.parts["sensitivity"]
+    for setting, how in SETTINGS.items():
+        configs = {profile.config(part["tracks"][0], **how.overrides(level)) for level in part[setting]}
+        assert len(configs) == len(part[setting]), setting
+
+
+def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_path):
+    with pytest.raises(RunError, match="4 of 4 runs"):
+        read_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
+    ran = run_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
+    configs = {level: study.runs[0].config for level, study in ran.studies["baf"].items()}
+    assert {level: config.split for level, config in configs.items()} == {"iid": "iid", 0.5: "dirichlet"}
+    assert {config.clients for config in configs.values()} == {3}
+    again = read_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
+    pd.testing.assert_frame_equal(ran.table(), again.table())
+    assert set(ran.table()["metric"]) == set(METRICS)
+    assert list(ran.summary().index) == [("baf", "iid"), ("baf", 0.5)]
+    figure = studies.sensitivity(ran, "concentration").draw()
+    assert [axis.get_title() for axis in figure.axes] == list(METRICS.values())
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["iid", "0.5"]
+    plt.close(figure)
+
+
+def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, tmp_path):
+    found = run_controller(profile, PART, tmp_path)
+    rates = found.rates().set_index("level")
+    assert rates.loc[FROZEN, "eta"] == pytest.approx(0.13)
+    assert rates["eta"].drop(index=FROZEN).sub(0.13).abs().min() > 1e-6
+    pd.testing.assert_frame_equal(found.gains(), read_controller(profile, PART, tmp_path).gains())
+    figure = studies.controller_learning(found).draw()
+    assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
+    plt.close(figure)
+
+
+def planted(shifts: dict[str, float]) -> ControllerStudy:
+    """Return a study whose learnt levels differ from the frozen one by a shift and a little noise."""
+    rows = []
+    for seed in range(6):
+        base = 0.3 + 0.1 * seed  # seeds differ far more than controllers do
+        rows.append({"track": "baf", "seed": seed, "level": FROZEN, "global_accuracy": base})
+        for level, shift in shifts.items():
+            noise = 0.004 * (-1) ** seed
+            rows.append({"track": "baf", "seed": seed, "level": level, "global_accuracy": base + shift + noise})
+    study = ControllerStudy("controller", {})
+    study.__dict__["last"] = pd.DataFrame(rows)
+    return study
+
+
+def test_gains_are_paired_so_that_a_small_steady_one_is_seen_and_none_is_not_claimed():
+    study = planted({"up": 0.02, "down": -0.02, "same": 0.0})
+    verdicts = study.gains().set_index("level")["verdict"].to_dict()
+    assert verdicts == {"up": "higher", "down": "lower", "same": "no difference shown"}
+    assert "of 3 learnt controllers, 1 end with higher global accuracy than phi frozen, 1 with lower" in study.verdict()
+
+
+def test_intervals_widen_with_the_number_of_controllers_tried():
+    one = planted({"a": 0.01}).gains().iloc[0]
+    many = planted(dict.fromkeys("abcdefgh", 0.01)).gains().iloc[0]
+    assert many["high"] - many["low"] > one["high"] - one["low"]
+
+
+def test_a_wrong_part_is_refused_with_the_choices(profile, tmp_path):
+    with pytest.raises(ConfigError, match="unknown sensitivity 'client' .did you mean 'clients'"):
+        run_sensitivity(profile, PART, "client", tmp_path)
+    with pytest.raises(ConfigError, match="participation must list at least one value"):
+        run_sensitivity(profile, PART, "participation", tmp_path)
