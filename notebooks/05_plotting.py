@@ -30,14 +30,18 @@ from IPython.display import display
 
 from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
-from qfl_core.config import load_profile
+from qfl_core.clean import clean_study, encoding_search
+from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import results as figures
+from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
 from qfl_core.hardware.noise_study import checkpoints_file
 from qfl_core.methods import roles_table
 from qfl_core.paths import figures_dir, results_dir
+from qfl_core.protocol import Plan, read_search, write_search
+from qfl_core.sensitivity import SETTINGS, read_controller, read_sensitivity
 from qfl_core.study import read_study
 
 apply_style(final=profile == "paper")
@@ -128,6 +132,36 @@ costs = {name: analysis.cost_table(table) for name, table in rounds.items()}
 figures.cost_per_method(studies, costs).save(folder)
 
 # %% [markdown]
+# ## Our own studies
+#
+# The clean track, the protocol search, the choice of BAF's encoding and what the method depends on: notebook 04 shows
+# these pictures and says what to see in them; here they are only written.
+
+# %%
+scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
+tracks = [f"{name}{CLEAN}" for name in datasets]
+clean = {name: clean_study(read_study(settings, name, METHODS, seeds), scores[name], train=False) for name in tracks}
+for name in tracks:
+    study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
+
+# %%
+part = settings.part("protocol", {})
+search = read_search(settings, Plan.of(part))
+study_figures.protocol_search(search).save(folder, show=False)
+
+# %%
+encodings = encoding_search(settings, "baf-clean", part["encodings"], train=False)
+study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
+
+# %%
+part = settings.part("sensitivity", {})
+study_figures.controller_learning(read_controller(settings, part)).save(folder, show=False)
+
+# %%
+for name, setting in SETTINGS.items():
+    study_figures.sensitivity(read_sensitivity(settings, part, name), setting.label).save(folder, show=False)
+
+# %% [markdown]
 # ## Which of the paper's claims hold here?
 #
 # Each claim is a list of parts, each part one number a seed, with what must come out of it. A part *holds* where an
@@ -160,7 +194,11 @@ for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts):
 write = folder / "tables"
 analysis.write_claims(verdicts, write)
 note = "; ".join(f"{name}: {', '.join(study.facts)}" for name, study in studies.items())
-sources = {name: str(study.rounds["source"].iloc[0]) for name, study in studies.items()}
+everything = studies | {name: found.study for name, found in clean.items()}
+sources = {name: str(study.rounds["source"].iloc[0]) for name, study in everything.items()}
+write_search(search, write)
+for name, found in clean.items():
+    tables.write_table(found.table().reset_index(), f"clean_{name.removesuffix(CLEAN)}", write)
 tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)

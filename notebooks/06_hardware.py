@@ -159,7 +159,7 @@ runs = {name: run_study(settings, name, METHODS, seeds).runs for name in dataset
 verdicts = analysis.judge(runs, checkpoints, analysis.check_theory(len(seeds)))
 analysis.write_claims(verdicts, figures_dir(profile) / "tables")
 for sheet in claim_sheets(analysis.parts_table(verdicts), study.facts):
-    sheet.save(figures_dir(profile))
+    sheet.save(figures_dir(profile), show=False)
 
 # %%
 verdict = next(verdict for verdict in verdicts if verdict.claim.id == "20")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qfl_core.figures.style import finish, write
+from qfl_core.figures.style import apply_style, finish, write
 
 Panel = Callable[[Axes], None]
 
@@ -57,24 +56,24 @@ class Sheet:
         """Draw the whole figure and leave it open, so that a notebook shows it."""
         self.draw()
 
-    def save(self, folder: Path, *, panels: bool = False, jobs: int = -1) -> None:
+    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int = -1) -> None:
         """Write the figure to the folder, as PDF and PNG; ``panels`` also writes each panel to ``panels/`` in it.
 
-        The panels are drawn by ``jobs`` processes, one a core by default. The whole figure stays open, so that a
-        notebook shows it.
+        With ``show`` the whole figure stays open, so that a notebook shows it. The panels are drawn by ``jobs``
+        processes, one a core by default.
         """
-        style = dict(plt.rcParams)
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        names = self.panels if panels else ()
-        written = parallel(joblib.delayed(_write_panel)(self, name, folder / "panels", style) for name in names)
-        write(self.draw(), self.name, folder)
-        for _ in written:
-            pass
+        figure = self.draw()
+        write(figure, self.name, folder)
+        if not show:
+            plt.close(figure)
+        if panels:
+            final = plt.rcParams["pdf.fonttype"] == 42
+            tasks = (joblib.delayed(_write_panel)(self, name, folder / "panels", final) for name in self.panels)
+            joblib.Parallel(n_jobs=jobs, batch_size=1)(tasks)
 
 
-def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[str, object]) -> None:
-    with warnings.catch_warnings(action="ignore"):  # some parameters are deprecated, and copied all the same
-        plt.rcParams.update(style)
+def _write_panel(sheet: Sheet, name: str, folder: Path, final: bool) -> None:
+    apply_style(final)  # a process of its own begins without it
     figure = sheet.draw(name)
     write(figure, name, folder)
     plt.close(figure)

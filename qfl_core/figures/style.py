@@ -22,7 +22,7 @@ PNG_DPI = 200
 def apply_style(final: bool = True) -> None:
     """Set the common style for figures drawn from here on.
 
-    ``final`` embeds TrueType fonts in PDF files, as publishers ask; without it they are written three times as fast.
+    ``final`` embeds TrueType fonts in PDF files, as publishers ask, and gives PNG files twice the resolution.
     """
     sns.set_theme(
         context="paper",
@@ -30,7 +30,7 @@ def apply_style(final: bool = True) -> None:
         palette="colorblind",
         rc={
             "figure.dpi": 80,
-            "savefig.dpi": PNG_DPI,
+            "savefig.dpi": PNG_DPI if final else PNG_DPI / 2,
             "figure.constrained_layout.use": True,
             "axes.titlesize": "medium",
             "axes.titleweight": "bold",
