@@ -24,7 +24,7 @@
 
 # %% tags=["parameters"]
 profile = "smoke"
-seeds = [0, 1, 2]
+seeds = [0, 1]
 datasets = ["baf", "genome"]
 experiment = {}
 

@@ -126,7 +126,7 @@ class ControllerStudy(Sensitivity):
             best = rows.loc[rows["mean"].idxmax()]
             lines.append(
                 f"{track}: of {len(rows)} learnt controllers, {higher} end with higher {METRICS[metric].lower()} than "
-                f"phi frozen, {lower} with lower; the best gains {best['mean']:+.3f} "
+                f"phi frozen, {lower} with lower; the largest difference is {best['mean']:+.3f} "
                 f"[{best['low']:+.3f}, {best['high']:+.3f}] at {best['level']} over {int(best['seeds'])} seeds"
             )
         return "\n".join(lines)
@@ -171,12 +171,13 @@ def _controllers(settings: Profile, part: Mapping[str, Any], folder: Path | None
 def _studies(
     settings: Profile, part: Mapping[str, Any], variants: Mapping, folder: Path | None, get: Callable
 ) -> dict[str, dict[Any, Study]]:
-    common = part.get("settings") or {}
-    together = {level: {**common, **overrides} for level, overrides in variants.items()}
-    return {
-        track: get(settings, track, [METHOD], _listed(part, "seeds"), together, folder)
-        for track in _listed(part, "tracks")
-    }
+    """Return the studies by track and level; ``settings`` of the part holds what a track changes for all of them."""
+    found = {}
+    for track in _listed(part, "tracks"):
+        own = (part.get("settings") or {}).get(track, {})
+        together = {level: {**own, **overrides} for level, overrides in variants.items()}
+        found[track] = get(settings, track, [METHOD], _listed(part, "seeds"), together, folder)
+    return found
 
 
 def _listed(part: Mapping[str, Any], name: str) -> Any:

@@ -22,7 +22,7 @@ SMALL = {"train_size": 300, "val_size": 80, "test_size": 80, "source": "stand-in
 PART = {
     "tracks": ["baf"],
     "seeds": [0, 1],
-    "settings": {"clients": 3},
+    "settings": {"baf": {"clients": 3}},
     "controller": {"outer_period": [1], "outer_learning_rate": [1, 50]},
     "mu": [0, 1],
     "dirichlet_alpha": ["iid", 0.5],
