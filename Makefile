@@ -128,7 +128,7 @@ test: setup ## Run all tests, compare the notebooks' stored outputs, check that 
 	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: test-federation
-test-federation: setup ## Run the longer tests of real federations: faults, restarts, the simulation engine
+test-federation: setup ## Run the tests of real federations: equality, faults, restarts, the simulation engine
 	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: lint
