@@ -65,14 +65,10 @@ $(SETTINGS): force
 $(OUT)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
 	@$(RUN) $< $@
 
-# Plotting reads what the notebooks before it trained, and hardware completes the claims that plotting judged.
+# Plotting reads what all the others but the first have made, so it runs last.
 PLOTTING := $(filter $(OUT)/05%,$(EXECUTED))
-HARDWARE := $(filter $(OUT)/06%,$(EXECUTED))
 ifneq ($(PLOTTING),)
-$(PLOTTING): $(filter $(OUT)/02% $(OUT)/03% $(OUT)/04%,$(EXECUTED))
-endif
-ifneq ($(HARDWARE),)
-$(HARDWARE): $(PLOTTING)
+$(PLOTTING): $(filter-out $(PLOTTING) $(OUT)/01%,$(EXECUTED))
 endif
 
 # One notebook by its number: make notebook-03.
@@ -132,7 +128,7 @@ test: setup ## Run all tests, compare the notebooks' stored outputs, check that 
 	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: test-federation
-test-federation: setup ## Run the longer tests of real federations: faults, restarts, the simulation engine
+test-federation: setup ## Run the tests of real federations: equality, faults, restarts, the simulation engine
 	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: lint

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 05 · Plotting: the paper's figures and tables, from saved results
 #
-# Nothing is trained here. The notebook reads the runs that notebooks 02 to 04 left in `results/<profile>`, those of
-# this code and this data and no others, and writes every figure (PDF and PNG, each panel also alone) and every table
-# (CSV, Markdown, LaTeX). `make figures` runs this notebook only.
+# Nothing is trained here. The notebook reads what notebooks 02, 03, 04 and 06 left in `results/<profile>`, from this
+# code and this data and no other, and writes every figure (PDF and PNG, the paper's panels also alone) and every table
+# (CSV, Markdown, LaTeX). `make reproduce` runs it last, and `make figures` runs it only.
 #
 # Every figure tells its data, engine and seeds in the lower right corner. Lines are means over seeds, bands 95 %
 # intervals (Student's $t$).
@@ -104,7 +104,7 @@ variants = ["default-qfl", *(name for name, method in METHODS.items() if method.
 for name, study in studies.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
     prefix = "ablation" if name == "genome" else title
-    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=True)
+    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome")
 
 # %% [markdown]
 # ## What does the controller do?
@@ -167,7 +167,7 @@ for name, setting in SETTINGS.items():
 # Each claim is a list of parts, each part one number a seed, with what must come out of it. A part *holds* where an
 # exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
 # interval lies on the claimed side; it *fails* where both say the opposite; otherwise the seeds do not settle it.
-# Claim 20 is about devices and is judged in notebook 06.
+# Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
 device = HardwareConfig.from_dict(settings.part("hardware", {}))

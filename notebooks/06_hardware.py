@@ -41,7 +41,6 @@ from qfl_core import analysis
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
-from qfl_core.figures.claims import claim_sheets
 from qfl_core.hardware import HardwareConfig, dry_run, validate
 from qfl_core.hardware.mitigation_study import mitigation_table
 from qfl_core.hardware.noise_study import (
@@ -52,7 +51,6 @@ from qfl_core.hardware.noise_study import (
     store_checkpoints,
     study_device,
 )
-from qfl_core.methods import METHODS
 from qfl_core.paths import figures_dir, results_dir
 from qfl_core.study import run_study
 
@@ -123,7 +121,7 @@ print(validation.workload[["job", "backend", "kind", "status", "shots", "circuit
 # the predicted probabilities from the noiseless ones.
 
 # %%
-display(mitigation_table(validated, config))
+display(mitigation_table(validated, config, samples=min(10, config.local_samples)))
 
 # %% [markdown]
 # ## How much noise, how few shots?
@@ -150,17 +148,10 @@ display(steadiness(checkpoints).groupby("method", sort=False)[["unsteadiness", "
 # ## Claim 20
 #
 # "On (simulated) hardware, DUQFL-Prox's checkpoints are steadier than Default-QFL's and close to the simulators",
-# tested over paired seeds under the device's noise, beside all other claims: the table and the forest plots of
-# notebook 05 are complete with it.
+# tested over paired seeds under the device's noise. The table is kept: notebook 05 judges it beside all other claims.
 
 # %%
 store_checkpoints(checkpoints, checkpoints_file(study.runs, config, results_dir(profile)))
-runs = {name: run_study(settings, name, METHODS, seeds).runs for name in datasets}
-verdicts = analysis.judge(runs, checkpoints, analysis.check_theory(len(seeds)))
-analysis.write_claims(verdicts, figures_dir(profile) / "tables")
-for sheet in claim_sheets(analysis.parts_table(verdicts), study.facts):
-    sheet.save(figures_dir(profile), show=False)
-
-# %%
-verdict = next(verdict for verdict in verdicts if verdict.claim.id == "20")
+claims = [claim for claim in analysis.CLAIMS if claim.id == "20"]
+verdict = analysis.judge({}, checkpoints, claims=claims)[0]
 print(f"claim 20: {verdict.verdict}, on {verdict.deciding.source}, {len(verdict.deciding.seeds)} seeds")

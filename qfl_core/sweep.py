@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,9 @@ from qfl_core.data import load_splits
 from qfl_core.errors import DataError, RunError
 from qfl_core.progress import bar
 from qfl_core.runs import RunResult, run_experiment
+
+#: Seconds of work from which on processes are worth their start: each imports the package and loads the data.
+WORTH_PROCESSES = 12.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def sweep(
     Parameters
     ----------
     configs : equal ones are run once.
-    jobs : processes on this machine, one a core by default.
+    jobs : processes on this machine; by default one a core where the runs are worth their start, else none.
     scheduler : address of a Dask scheduler, e.g. ``"tcp://host:8786"``; its workers must see ``results_dir``.
     progress : show a bar with the time left.
 
@@ -76,16 +80,33 @@ def sweep(
     found: dict[ExperimentConfig, Path | Failure] = {}
     without_files = _without_files(unique)
     with _backend(scheduler):
-        parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
-        tasks = (joblib.delayed(_run)(config, str(results_dir), config.dataset in without_files) for config in unique)
+        tasks = [(config, str(results_dir), config.dataset in without_files) for config in unique]
         with bar(len(unique), "run", show=progress) as runs:
-            for config, outcome in parallel(tasks):
+            for config, outcome in _outcomes(tasks, jobs, is_local=scheduler is None):
                 found[config] = outcome
                 runs.update()
     failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
     if failures:
         raise SweepError(failures, len(unique))
     return [RunResult(found[config]) for config in wanted]
+
+
+def _outcomes(tasks: list[tuple], jobs: int | None, is_local: bool) -> Iterator[tuple]:
+    """Yield every task's outcome as it is done.
+
+    Without ``jobs``, runs are done here until those before tell that the rest will take longer than processes take to
+    start.
+    """
+    waiting, begun = list(tasks), time.perf_counter()
+    if jobs is None and is_local:
+        while waiting:
+            yield _run(*waiting.pop(0))
+            seconds = (time.perf_counter() - begun) / (len(tasks) - len(waiting))
+            if seconds * len(waiting) > WORTH_PROCESSES:
+                break
+    if waiting:
+        parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
+        yield from parallel(joblib.delayed(_run)(*task) for task in waiting)
 
 
 def _without_files(configs: list[ExperimentConfig]) -> set[str]:

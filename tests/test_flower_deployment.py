@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.flower,
+    pytest.mark.slow,  # real processes: `make test-federation`
     # Flower's command line uses options of its own dependencies that are on their way out.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
@@ -101,7 +102,6 @@ def test_a_deployment_gives_the_bits_of_one_process(deployment, app, tmp_path):
     assert_equal_runs(found, run_experiment(CONFIG, tmp_path / "here"))
 
 
-@pytest.mark.slow  # a deployment is started once a worker: `make test` pays for one
 def test_a_node_whose_key_is_not_on_the_list_is_refused(deployment):
     deployment.start_node("stranger", {"partition-id": 0}, listed=False)
     until(lambda: not deployment.is_alive("stranger"), "the stranger's end")
@@ -111,7 +111,6 @@ def test_a_node_whose_key_is_not_on_the_list_is_refused(deployment):
     assert "SuperNode ID" not in log
 
 
-@pytest.mark.slow  # a deployment is started once a worker: `make test` pays for one
 def test_keys_are_their_owners_alone_and_nothing_listens_beyond_loopback(deployment):
     secrets = [path for path in deployment.folder.rglob("*") if b"PRIVATE KEY" in _start_of(path)]
     assert {path.name for path in secrets} >= {"server.key", "node-0", "node-1", "node-2"}
@@ -151,7 +150,6 @@ def _listening_beyond_loopback(deployment) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(deployment, federation, app, tmp_path):
     config = CONFIG.replace(lambda_fair=0.2)  # another run with the same data
     wanted = settings(config, tmp_path / "network")
@@ -164,7 +162,6 @@ def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(deployme
     assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
 
 
-@pytest.mark.slow
 def test_faults_leave_clients_out_and_the_others_go_on(tmp_path):
     """Six clients, of which 0 and 1 are honest.
 
@@ -232,7 +229,6 @@ def _faulty_app(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_the_simulation_engine_gives_the_bits_of_one_process(app, tmp_path):
     pytest.importorskip("ray", reason="Flower's simulation engine needs ray (extra 'federation')")
     with Deployment(simulation=True) as running:
@@ -244,7 +240,6 @@ def test_the_simulation_engine_gives_the_bits_of_one_process(app, tmp_path):
     assert_equal_runs(found, run_experiment(CONFIG, tmp_path / "here"))
 
 
-@pytest.mark.slow
 def test_make_federate_runs_shows_progress_and_leaves_no_process(tmp_path):
     command = _federate("--clients", "2", "--rounds", "1", "--results", str(tmp_path))
     done = subprocess.run(command, cwd=ROOT, env=_environment(), capture_output=True, text=True, check=False)
@@ -258,7 +253,6 @@ def test_make_federate_runs_shows_progress_and_leaves_no_process(tmp_path):
     assert "finished before" in again.stderr
 
 
-@pytest.mark.slow
 def test_an_interrupted_launcher_stops_everything_it_started(tmp_path):
     with subprocess.Popen(
         _federate("--clients", "2", "--results", str(tmp_path)),

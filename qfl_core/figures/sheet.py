@@ -56,11 +56,11 @@ class Sheet:
         """Draw the whole figure and leave it open, so that a notebook shows it."""
         self.draw()
 
-    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int = -1) -> None:
+    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int | None = None) -> None:
         """Write the figure to the folder, as PDF and PNG; ``panels`` also writes each panel to ``panels/`` in it.
 
-        With ``show`` the whole figure stays open, so that a notebook shows it. The panels are drawn by ``jobs``
-        processes, one a core by default.
+        With ``show`` the whole figure stays open, so that a notebook shows it. ``jobs`` processes draw the panels, by
+        default one a core for final figures and none for drafts, which are done sooner than processes start.
         """
         figure = self.draw()
         write(figure, self.name, folder)
@@ -69,7 +69,7 @@ class Sheet:
         if panels:
             final = plt.rcParams["pdf.fonttype"] == 42
             tasks = (joblib.delayed(_write_panel)(self, name, folder / "panels", final) for name in self.panels)
-            joblib.Parallel(n_jobs=jobs, batch_size=1)(tasks)
+            joblib.Parallel(n_jobs=jobs or (-1 if final else 1), batch_size=1)(tasks)
 
 
 def _write_panel(sheet: Sheet, name: str, folder: Path, final: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -44,8 +45,10 @@ def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     # Dates and library versions out: the same results draw the same file.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it is laid out now, and each file would do it again
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        with plt.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
     for ending, metadata in clean.items():
         target = folder / f"{name}.{ending}"
