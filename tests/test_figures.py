@@ -6,7 +6,7 @@ import pytest
 from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, results
-from qfl_core.figures.style import METHOD_COLOURS
+from qfl_core.figures.style import METHOD_COLOURS, write
 from qfl_core.methods import METHODS
 from qfl_core.study import run_study
 
@@ -53,6 +53,18 @@ def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
         assert entries <= {text.get_text() for text in whole.legends[0].get_texts()}
         assert "DUQFL-Prox" in entries
         assert alone.get_supxlabel().split() == whole.get_supxlabel().split()
+
+
+def test_neither_legend_nor_footer_covers_a_panel_also_once_written(sheets, tmp_path):
+    for sheet in sheets:
+        figure = sheet.draw()
+        write(figure, sheet.name, tmp_path)
+        lowest = min(axis.get_tightbbox().y0 for axis in figure.axes)
+        footer = figure._supxlabel.get_window_extent()
+        for legend in figure.legends:
+            assert legend.get_window_extent().y1 <= lowest + 1, sheet.name
+            assert footer.y1 <= legend.get_window_extent().y0 + 1, sheet.name
+        assert footer.y1 <= lowest + 1, sheet.name
 
 
 def test_no_two_panels_share_a_file(sheets):

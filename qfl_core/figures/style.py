@@ -44,17 +44,17 @@ def apply_style(final: bool = True) -> None:
 def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Dates and library versions out: the same results draw the same file.
     if engine := figure.get_layout_engine():
         engine.execute(figure)
-        with plt.rc_context({"figure.constrained_layout.use": False}):
-            figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
+    # Dates and library versions out: the same results draw the same file.
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
-    for ending, metadata in clean.items():
-        target = folder / f"{name}.{ending}"
-        temporary = folder / f".{name}.{ending}.part"
-        figure.savefig(temporary, format=ending, metadata=metadata)
-        temporary.replace(target)
+    with plt.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
+        for ending, metadata in clean.items():
+            target = folder / f"{name}.{ending}"
+            temporary = folder / f".{name}.{ending}.part"
+            figure.savefig(temporary, format=ending, metadata=metadata)
+            temporary.replace(target)
 
 
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
