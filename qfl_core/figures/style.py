@@ -67,7 +67,7 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     for fact in facts:
         joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
         lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
-    footer = 0.05 + 0.13 * len(lines)  # inches, as all heights here
+    footer = 0.1 + 0.15 * len(lines)  # inches, as all heights here
     legend = _common_legend(figure, columns, legend_title)
     taken = legend.get_window_extent().height / figure.dpi + 0.05 if legend else 0.0
     figure.set_figheight(figure.get_figheight() + max(0.0, taken - 0.3))
