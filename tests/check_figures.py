@@ -87,4 +87,4 @@ def test_every_figure_of_the_repository_is_one_that_smoke_draws_too():
     """What the repository shows has no figure that no notebook makes any more."""
     shown = {path.relative_to(figures_dir("paper")).as_posix() for path in figures_dir("paper").rglob("*.p*")}
     drawn = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.p*")}
-    assert shown == drawn
+    assert shown <= drawn
