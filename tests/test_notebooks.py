@@ -59,7 +59,8 @@ def test_plotting_only_reads():
         assert training not in cells
 
 
-SECRETS = re.compile(r"QISKIT_IBM_TOKEN *=(?!\.\.\.)|api[_-]?key|Bearer |[A-Za-z0-9_-]{44}(?![A-Za-z0-9_/+=-])", re.IGNORECASE)
+TOKEN = r"QISKIT_IBM_TOKEN *=(?!\.\.\.)|api[_-]?key|Bearer |[A-Za-z0-9_-]{44}(?![A-Za-z0-9_/+=-])"
+SECRETS = re.compile(TOKEN, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
