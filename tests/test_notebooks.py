@@ -135,3 +135,17 @@ def test_an_unknown_parameter_is_refused_before_execution(tmp_path):
     assert result.returncode == 2
     assert "no parameter 'seeds' (did you mean 'seed'?)" in result.stderr
     assert not output.parent.exists()
+
+
+def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
+    token = "planted-token-0123456789"
+    monkeypatch.setenv("QISKIT_IBM_TOKEN", token)
+    leak = (
+        "from qfl_core.hardware.service import ask\nimport os\nask('the service', int, os.environ['QISKIT_IBM_TOKEN'])"
+    )
+    result, output = run(tmp_path, [PARAMETERS, leak])
+    assert result.returncode == 1
+    stored = output.with_suffix(".failed.ipynb").read_text()
+    assert "<QISKIT_IBM_TOKEN>" in stored
+    assert token not in stored
+    assert token not in result.stdout + result.stderr

@@ -63,12 +63,13 @@ def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, 
 
 
 def _mix(axis: Axes, table: pd.DataFrame, title: str, values: str, label: str, **heatmap) -> None:
+    wide = table.pivot(index="client", columns="round", values=values)
     sns.heatmap(
-        table.pivot(index="client", columns="round", values=values),
+        wide,
         ax=axis,
         vmin=0,
         cbar_kws={"label": label},
-        annot=True,
+        annot=wide.shape[1] <= 12,  # more numbers would run into each other
         annot_kws={"fontsize": 7},
         linewidths=0.5,
         **heatmap,

@@ -45,7 +45,12 @@ def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine := figure.get_layout_engine():
+        shown, figure.dpi = (
+            figure.dpi,
+            plt.rcParams["savefig.dpi"],
+        )  # letters are wider or narrower at another resolution
         engine.execute(figure)
+        figure.dpi = shown
     # Dates and library versions out: the same results draw the same file.
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
     with plt.rc_context({"figure.constrained_layout.use": False}):
