@@ -48,7 +48,7 @@ def write(figure: Figure, name: str, folder: Path) -> None:
         shown, figure.dpi = (
             figure.dpi,
             plt.rcParams["savefig.dpi"],
-        )  # letters are wider or narrower at another resolution
+        )  # letters differ in width
         engine.execute(figure)
         figure.dpi = shown
     # Dates and library versions out: the same results draw the same file.
