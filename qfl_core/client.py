@@ -13,7 +13,7 @@ import numpy as np
 from qfl_core.controller import gamma, psi
 from qfl_core.federation import Batch, Federation
 from qfl_core.losses import LOSSES
-from qfl_core.optimizers import CALIBRATION, LibraryResult, library_adam, library_spsa, spsa_block
+from qfl_core.optimizers import CALIBRATION, SPSA_C, calibrated_spsa, library_adam, spsa_block
 
 #: Columns of a trace, each (clients, unfolds).
 TRACE = (
@@ -208,23 +208,21 @@ def project(start: np.ndarray, end: np.ndarray, radius: float) -> tuple[np.ndarr
 def _library(objective: Objective, theta: np.ndarray, adam_rate: float, purpose: str) -> tuple[np.ndarray, dict]:
     """Train each client with a library optimiser: one block, so K = 1 in the trace."""
     federation, batch = objective.federation, objective.batch
-    found: list[LibraryResult] = []
-    seeds = federation.generators(f"{purpose}-directions", batch.t, batch.clients)
+    clients = len(batch.clients)
     task_before = objective.task(theta[:, None])[:, 0]
-    for i, rng in enumerate(seeds):
-        alone = objective.of_client(i)
-        loss = lambda points, alone=alone: alone(points[None])[0]  # noqa: E731 - bound to this client
-        if federation.method.optimizer == "library-adam":
-            found.append(library_adam(theta[i], loss, alone.gradient, federation.adam_steps, adam_rate))
-        else:
-            seed = int(rng.integers(2**31))
-            found.append(library_spsa(theta[i], loss, federation.evaluations // 2, seed))
-    end = np.array([result.theta for result in found])
+    if federation.method.optimizer == "library-adam":
+        ends = [_adam(objective.of_client(i), start, adam_rate) for i, start in enumerate(theta)]
+        end, eta, delta = np.array(ends), np.full(clients, adam_rate), np.full(clients, np.nan)
+    else:
+        draws = federation.generators(f"{purpose}-directions", batch.t, batch.clients)
+        seeds = [int(rng.integers(2**31)) for rng in draws]
+        end, eta = calibrated_spsa(theta, objective, federation.evaluations // 2, seeds)
+        delta = np.full(clients, SPSA_C)
     p = federation.probabilities(batch.train, end[:, None], objective.rngs)
     task_after = federation.task_losses(batch.train, p)[:, 0]
     columns = {
-        "eta": np.array([result.eta for result in found]),
-        "delta": np.array([result.delta for result in found]),
+        "eta": eta,
+        "delta": delta,
         "loss_before": task_before,  # the penalty is 0 at the broadcast model
         "loss_after": task_after + objective.penalty(end[:, None])[:, 0],
         "task_loss_before": task_before,
@@ -234,6 +232,11 @@ def _library(objective: Objective, theta: np.ndarray, adam_rate: float, purpose:
         "clipped": np.zeros(len(end), bool),
     }
     return end[:, None], {name: values[:, None] for name, values in columns.items()}
+
+
+def _adam(alone: Objective, start: np.ndarray, rate: float) -> np.ndarray:
+    """Return where the library's ADAM takes one client from ``start`` (P,)."""
+    return library_adam(start, lambda points: alone(points[None])[0], alone.gradient, alone.federation.adam_steps, rate)
 
 
 def _evaluate(objective: Objective, path: np.ndarray, trace: dict[str, np.ndarray], purpose: str) -> None:

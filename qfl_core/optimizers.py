@@ -1,9 +1,8 @@
-"""Local optimisers: the batched SPSA block of Algorithm 1, and the library's SPSA and ADAM for the baselines."""
+"""Local optimisers: the SPSA block of Algorithm 1; for the baselines the library's SPSA, batched, and its ADAM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +11,8 @@ BatchLoss = Callable[[np.ndarray], np.ndarray]
 
 #: Evaluations that the library's SPSA spends on its calibration (25 pairs).
 CALIBRATION = 50
+#: Its perturbation in the first iteration, and in the calibration.
+SPSA_C = 0.2
 
 
 def spsa_block(
@@ -38,41 +39,38 @@ def spsa_block(
     return theta
 
 
-@dataclass(frozen=True, eq=False)
-class LibraryResult:
-    """What a library optimiser found: ``theta`` (P,), its first learning rate and perturbation (NaN if it has none)."""
+def calibrated_spsa(
+    theta: np.ndarray, loss: BatchLoss, iterations: int, seeds: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Minimise as qiskit-machine-learning's SPSA does by default, all clients at once and to the same bits.
 
-    theta: np.ndarray
-    eta: float
-    delta: float
-
-
-def library_spsa(
-    theta: np.ndarray, loss: Callable[[np.ndarray], np.ndarray], iterations: int, seed: int
-) -> LibraryResult:
-    """Minimise with qiskit-machine-learning's SPSA and its own calibration.
+    The library calibrates a on 25 pairs of points so that the first step has the magnitude 2 pi / 10 on average, then
+    takes a_k = a / k^0.602 and c_k = 0.2 / k^0.101 in iteration k = 1, 2, ...
 
     Parameters
     ----------
-    theta : (P,) start.
-    loss : losses (m,) of weight vectors (m, P).
-    seed : of the library's global generator, set here so that a client's run does not depend on others.
+    theta : (clients, P) start.
+    seeds : one a client: what the library's own generator would be seeded with.
+
+    Returns
+    -------
+    The clients' ends (clients, P), and a (clients,).
     """
-    from qiskit_machine_learning.optimizers import SPSA
-    from qiskit_machine_learning.utils import algorithm_globals
-
-    algorithm_globals.random_seed = seed
-
-    def values(points: np.ndarray) -> list[float] | float:
-        found = loss(np.atleast_2d(points))
-        return float(found[0]) if np.ndim(points) == 1 else [float(v) for v in found]
-
-    # minimize() would calibrate in the same way; doing it here makes the calibrated rates visible.
-    rate, perturbation = SPSA.calibrate(values, theta, max_evals_grouped=CALIBRATION)
-    optimizer = SPSA(maxiter=iterations, learning_rate=rate, perturbation=perturbation)
-    optimizer.set_max_evals_grouped(2)
-    result = optimizer.minimize(values, theta)
-    return LibraryResult(np.asarray(result.x), next(rate()), next(perturbation()))
+    pairs, dim = CALIBRATION // 2, theta.shape[1]
+    draws = [np.random.default_rng(seed).binomial(1, 0.5, (pairs + iterations, dim)) for seed in seeds]
+    directions = 1.0 - 2.0 * np.array(draws)
+    shift = SPSA_C * directions[:, :pairs]
+    around = theta[:, None, None] + np.stack([shift, -shift], axis=2)
+    losses = loss(around.reshape(len(theta), CALIBRATION, dim)).reshape(len(theta), pairs, 2)
+    magnitude = np.zeros(len(theta))
+    for slope in np.abs((losses[..., 0] - losses[..., 1]) / (2 * SPSA_C)).T:  # in the library's order of adding
+        magnitude = magnitude + slope
+    a = 2 * np.pi / 10 / (magnitude / pairs)
+    for k in range(1, iterations + 1):
+        step = directions[:, pairs + k - 1, None]
+        theta = spsa_block(theta, loss, a / k**0.602, np.full(len(theta), SPSA_C / k**0.101), step)
+    loss(theta[:, None])  # the library scores the point that it returns: counted, and drawn from the client's stream
+    return theta, a
 
 
 def library_adam(
@@ -81,10 +79,10 @@ def library_adam(
     gradient: Callable[[np.ndarray], np.ndarray],
     steps: int,
     learning_rate: float,
-) -> LibraryResult:
+) -> np.ndarray:
     """Minimise with qiskit-machine-learning's ADAM on the exact gradient: ``theta`` (P,), ``gradient`` (P,) -> (P,)."""
     from qiskit_machine_learning.optimizers import ADAM
 
     optimizer = ADAM(maxiter=steps, lr=float(learning_rate), tol=0.0)
     result = optimizer.minimize(lambda x: float(loss(x[None])[0]), theta, jac=gradient)
-    return LibraryResult(np.asarray(result.x), float(learning_rate), np.nan)
+    return np.asarray(result.x)

@@ -17,7 +17,6 @@ from qfl_core.client import TRACE, Objective, _select, project, train_locally
 from qfl_core.controller import gamma, initial_phi, psi
 from qfl_core.experiment import train
 from qfl_core.methods import METHODS
-from qfl_core.optimizers import LibraryResult
 from qfl_core.registry import METHOD_NAMES
 
 PHI = initial_phi(0.13, 0.13)
@@ -217,19 +216,19 @@ def test_losses_under_shots_use_the_rule_of_half_a_shot():
 
 
 def test_every_client_and_round_has_directions_of_its_own(monkeypatch):
-    seeds = []
+    asked = []
 
-    def watched(theta, loss, iterations, seed):
-        seeds.append((iterations, seed))
-        return LibraryResult(theta, 0.1, 0.1)
+    def watched(theta, loss, iterations, seeds):
+        asked.extend((iterations, seed) for seed in seeds)
+        return theta, np.full(len(theta), 0.1)
 
-    monkeypatch.setattr(client, "library_spsa", watched)
+    monkeypatch.setattr(client, "calibrated_spsa", watched)
     fed = federation(method=METHODS["default-qfl"])
     for t in (0, 1):
         train_all(fed, t=t)
         train_all(fed, t=t, purpose="virtual")
-    assert len({seed for _, seed in seeds}) == 12
-    assert {iterations for iterations, _ in seeds} == {4}
+    assert len({seed for _, seed in asked}) == 12
+    assert {iterations for iterations, _ in asked} == {4}
     drawn = [rng.integers(1 << 40) for t in (0, 1) for rng in fed.generators("round-directions", t, np.arange(3))]
     assert len(set(drawn)) == 6
 
