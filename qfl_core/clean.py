@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t as student
 
 from qfl_core.analysis import intervals
 from qfl_core.config import Profile
@@ -28,8 +29,8 @@ SHARE = 0.95
 class EncodingSearch:
     """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
 
-    Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind`` (paired
-    difference from the best), ``tied`` (the interval of that difference, 95 % for all of them together, contains 0) and
+    Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind``
+    (difference from the best), ``tied`` (that difference is within the margin that seeds explain, the same for all) and
     ``preferred``: the first tied one in the order of the choices.
     """
 
@@ -53,10 +54,8 @@ def encoding_search(
     scores = scores[scores["part"] == "val"].assign(place=lambda rows: rows["config"] // len(seeds))
     found = intervals(scores, "roc_auc", ["place"])
     wide = scores.pivot(index="seed", columns="place", values="roc_auc")
-    behind = wide.sub(wide[found["mean"].idxmax()], axis=0).melt(ignore_index=False, value_name="behind")
-    # The best of many is partly lucky: the intervals hold for all comparisons with it together (Bonferroni).
-    behind = intervals(behind, "behind", ["place"], 1 - 0.05 / max(1, len(found) - 1))
-    found["behind"], found["tied"] = behind["mean"], behind["high"].fillna(0) >= 0
+    found["behind"] = found["mean"] - found["mean"].max()
+    found["tied"] = found["behind"] >= -_margin(wide.to_numpy())
     found["preferred"] = found.index == found["tied"].idxmax()
     for name in reversed(choices):
         found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
@@ -64,6 +63,21 @@ def encoding_search(
     source = f"data: {load_splits(configs[0]).source}"
     facts = (source, "engine: statevector (exact), pooled data", f"{len(seeds)} seeds", f"profile {settings.name}")
     return EncodingSearch(tuple(choices), table, facts)
+
+
+def _margin(scores: np.ndarray) -> float:
+    """Return how far from the best of all columns a column of ``scores`` (seeds, columns) may be by chance.
+
+    What remains beside the effects of seed and column estimates one variance for all, so that of two columns the lower
+    never counts as tied where the higher does not. 95 % for all comparisons with the best together (Bonferroni).
+    """
+    seeds, columns = scores.shape
+    free = (seeds - 1) * (columns - 1)
+    if free == 0:
+        return np.inf
+    residuals = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    error = np.sqrt(2 / seeds * (residuals**2).sum() / free)
+    return float(student.ppf(1 - 0.025 / (columns - 1), free) * error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,7 +76,7 @@ def pooled_qnn(
     for start in range(recipe.starts):
         rng = stream(config.seed, "pooled-weights", start)
         theta = rng.uniform(-config.initial_range, config.initial_range, qnn.num_weights)
-        ends.append(library_adam(theta, loss, gradient, recipe.steps, recipe.rate).theta)
+        ends.append(library_adam(theta, loss, gradient, recipe.steps, recipe.rate))
     best = ends[int(np.argmin(loss(np.array(ends))))]
     return {
         part: classification(splits.parts[part].y, engine.probabilities(encoded[part], best))

@@ -5,8 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import planted_splits, small
+from scipy import stats
 
-from qfl_core.clean import POOLED, CleanStudy, clean_study, encoding_search, with_executions
+from qfl_core.clean import POOLED, CleanStudy, _margin, clean_study, encoding_search, with_executions
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.errors import RunError
@@ -70,6 +71,7 @@ def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the
     assert found["mean"].is_monotonic_decreasing
     assert found.loc[0, "behind"] == 0
     assert found.loc[0, "tied"]
+    assert found["tied"].is_monotonic_decreasing  # of two encodings, the lower is not tied where the higher is not
     chosen = found[found["preferred"]]
     order = [("z", (0.0, 1.0)), ("z", (0.0, 3.0)), ("zz", (0.0, 1.0)), ("zz", (0.0, 3.0))]
     tied = {(row.feature_map, row.angle_range) for row in found[found["tied"]].itertuples()}
@@ -79,6 +81,14 @@ def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the
     assert "exact" in figure.get_supxlabel()
     assert len(figure.axes[0].get_yticklabels()) == 4
     plt.close(figure)
+
+
+def test_the_margin_of_two_encodings_is_that_of_the_paired_t_test():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(8, 1)) + rng.normal(scale=0.1, size=(8, 2))
+    interval = stats.ttest_rel(*scores.T).confidence_interval(0.95)
+    assert _margin(scores) == pytest.approx((interval.high - interval.low) / 2)
+    assert _margin(scores[:1]) == np.inf  # one seed tells nothing apart
 
 
 def rounds_of(method: str, seed: int, accuracy: list[float], circuits: int) -> pd.DataFrame:
