@@ -9,20 +9,14 @@ from typing import Any
 import yaml
 
 from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.errors import ConfigError, DataError, RunError
+from qfl_core.errors import ConfigError, RunError, exit_code
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line; return 0, or 1 with the reason on stderr."""
     asked = _parser().parse_args(arguments)
-    try:
-        return asked.command(asked)
-    except (ConfigError, DataError, RunError) as error:
-        print(f"qfl_core: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("qfl_core: interrupted; the same command continues after the last complete round", file=sys.stderr)
-        return 130
+    again = "the same command continues after the last complete round"
+    return exit_code("qfl_core", lambda: asked.command(asked), again)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 
 class ConfigError(ValueError):
@@ -34,3 +35,15 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int:
+    """Run a command; return what it returns, or 1 with the reason on stderr, or 130 where Ctrl-C ended it."""
+    try:
+        return command()
+    except (ConfigError, DataError, RunError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; {interrupted}", file=sys.stderr)
+        return 130

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -113,12 +113,7 @@ def run_variants(
     folder: Path | None = None,
 ) -> dict[str, Study]:
     """Run a study for each variant of the track's settings, all in one sweep; finished runs are only read."""
-    folder = folder or results_dir(settings.name)
-    configs = _configs(settings, track, methods, seeds, variants)
-    found = _finished(configs, folder)
-    missing = [config for config, run in found.items() if run is None]
-    found |= dict(zip(missing, sweep(missing, folder), strict=True)) if missing else {}
-    return _studies(settings, track, configs, found, folder)
+    return _studies(settings, track, methods, seeds, variants, folder, sweep)
 
 
 def read_variants(
@@ -130,44 +125,38 @@ def read_variants(
     folder: Path | None = None,
 ) -> dict[str, Study]:
     """Return what :func:`run_variants` would, from saved runs alone; :class:`RunError` where some are missing."""
-    folder = folder or results_dir(settings.name)
-    configs = _configs(settings, track, methods, seeds, variants)
-    found = _finished(configs, folder)
-    missing = [f"{config.method} seed {config.seed}" for config, run in found.items() if run is None]
-    if missing:
-        some = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
+
+    def refuse(missing: list[ExperimentConfig], _: Path) -> list[RunResult]:
+        some = ", ".join(f"{config.method} seed {config.seed}" for config in missing[:4])
         raise RunError(
-            f"{len(missing)} of {len(found)} runs of track {track!r} are not in results/{settings.name} for this "
-            f"code and data ({some}); run notebooks 02 to 04 with this profile first: make reproduce"
+            f"{len(missing)} runs of track {track!r} are not in results/{settings.name} for this code and data "
+            f"({some}{', ...' if len(missing) > 4 else ''}); run notebooks 02 to 04 first: make reproduce"
         )
-    return _studies(settings, track, configs, found, folder)
 
-
-def _configs(
-    settings: Profile, track: str, methods: Iterable[str], seeds: Sequence[int], variants: Variants
-) -> dict[str, list[ExperimentConfig]]:
-    methods = list(methods)
-    return {
-        name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
-        for name, overrides in variants.items()
-    }
-
-
-def _finished(
-    configs: Mapping[str, Sequence[ExperimentConfig]], folder: Path
-) -> dict[ExperimentConfig, RunResult | None]:
-    wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
-    data = load_splits(wanted[0]).provenance.sha256
-    return {config: finished_run(config, data, folder) for config in wanted}
+    return _studies(settings, track, methods, seeds, variants, folder, refuse)
 
 
 def _studies(
     settings: Profile,
     track: str,
-    configs: Mapping[str, Sequence[ExperimentConfig]],
-    found: Mapping[ExperimentConfig, RunResult],
-    folder: Path,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None,
+    complete: Callable[[list[ExperimentConfig], Path], list[RunResult]],
 ) -> dict[str, Study]:
+    """Return a study for each variant; ``complete`` gives the runs of configs that no finished run has."""
+    folder, methods = folder or results_dir(settings.name), list(methods)
+    configs = {
+        name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
+        for name, overrides in variants.items()
+    }
+    wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
+    data = load_splits(wanted[0]).provenance.sha256
+    found = {config: finished_run(config, data, folder) for config in wanted}
+    missing = [config for config, run in found.items() if run is None]
+    if missing:
+        found |= zip(missing, complete(missing, folder), strict=True)
     return {
         name: Study(track, settings.name, tuple(found[config] for config in group), folder)
         for name, group in configs.items()

@@ -7,21 +7,15 @@ import sys
 from pathlib import Path
 
 from qfl_core.config import load_profile
-from qfl_core.errors import ConfigError, DataError, HardwareError, RunError
+from qfl_core.errors import ConfigError, HardwareError, exit_code
 from qfl_core.paths import figures_dir, results_dir
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line; return 0, or 1 with the reason on stderr."""
     asked = _parser().parse_args(arguments)
-    try:
-        return asked.command(asked)
-    except (ConfigError, DataError, RunError) as error:
-        print(f"qfl_core.hardware: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("qfl_core.hardware: interrupted; jobs go on, and the same command fetches them", file=sys.stderr)
-        return 130
+    again = "jobs go on, and the same command fetches them"
+    return exit_code("qfl_core.hardware", lambda: asked.command(asked), again)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from qfl_core.config import load_profile
-from qfl_core.errors import ConfigError, DataError, RunError
+from qfl_core.errors import exit_code
 from qfl_core.paths import results_dir
 from qfl_core.protocol import ALL, Plan, Search, run_search, write_search
 
@@ -16,13 +16,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m qfl_core.protocol", description=__doc__)
     parser.add_argument("--profile", default="paper")
     asked = parser.parse_args(arguments)
-    try:
-        settings = load_profile(asked.profile)
-        search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
-        written = write_search(search, results_dir(settings.name) / "studies" / "complete")
-    except (ConfigError, DataError, RunError) as error:
-        print(f"protocol search: {error}", file=sys.stderr)
-        return 1
+    return exit_code("qfl_core.protocol", lambda: _search(asked.profile), "the same command goes on")
+
+
+def _search(profile: str) -> int:
+    settings = load_profile(profile)
+    search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
+    written = write_search(search, results_dir(settings.name) / "studies" / "complete")
     print(report(search))
     print("tables:", *written)
     return 0
