@@ -1,30 +1,41 @@
-"""``python -m qfl_core.protocol``: run the complete protocol search, write its tables and say what it found."""
+"""``python -m qfl_core.protocol``: run the complete protocol search, write its tables and figure, say what it found."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from qfl_core.config import load_profile
 from qfl_core.errors import exit_code
-from qfl_core.paths import results_dir
 from qfl_core.protocol import ALL, Plan, Search, run_search, write_search
+from qfl_core.records import write_text
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line; return 0, or 1 with the reason on stderr."""
     parser = argparse.ArgumentParser(prog="python -m qfl_core.protocol", description=__doc__)
     parser.add_argument("--profile", default="paper")
+    parser.add_argument("--out", type=Path, default=Path("build/protocol-search"), help="folder of tables and figure")
     asked = parser.parse_args(arguments)
-    return exit_code("qfl_core.protocol", lambda: _search(asked.profile), "the same command goes on")
+    return exit_code("qfl_core.protocol", lambda: _search(asked.profile, asked.out), "the same command goes on")
 
 
-def _search(profile: str) -> int:
+def _search(profile: str, out: Path) -> int:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from qfl_core.figures import apply_style
+    from qfl_core.figures.studies import protocol_search
+
     settings = load_profile(profile)
     search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
-    written = write_search(search, results_dir(settings.name) / "studies" / "complete")
+    write_search(search, out)
+    apply_style(final=True)
+    protocol_search(search).save(out)
+    write_text(out / "report.txt", report(search) + "\n")
     print(report(search))
-    print("tables:", *written)
+    print(f"tables and figure: {out}")
     return 0
 
 
