@@ -1,0 +1,52 @@
+"""The README's map from the paper to the code: every name in it exists, and every notebook."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAP = (ROOT / "README.md").read_text(encoding="utf-8").split("## From the paper to the code")[1].split("\n## ")[0]
+ROWS = [line.strip("|").split("|") for line in MAP.splitlines() if line.startswith("| ")][1:]
+COLUMNS = ("displacement", "drift", "selected_unfold", "is_selected")
+NAMES = sorted({name for _, _, code in ROWS for name in re.findall(r"`([\w.]+)`", code)} - set(COLUMNS))
+
+
+def resolve(dotted: str):
+    """Import the longest module of a dotted name below qfl_core, then follow its attributes."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = import_module(".".join(["qfl_core", *parts[:cut]]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_the_map_covers_the_paper():
+    text = "".join(row[0] for row in ROWS)
+    for wanted in ("Algorithm 1", "Algorithm 2", "Algorithm 3", "meta_loss", "fl_Archi", "qualitative_genome_baf"):
+        assert wanted in text
+    assert len(ROWS) > 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_of_the_map_exists(name):
+    assert resolve(name) is not None
+
+
+def test_every_column_of_the_map_is_recorded():
+    from qfl_core.records import SCHEMA
+
+    recorded = {column for columns in SCHEMA.values() for column in columns}
+    assert set(COLUMNS) <= recorded
+
+
+def test_every_notebook_of_the_map_exists():
+    numbers = {number for row in ROWS for number in re.findall(r"\d\d", row[1])}
+    assert numbers
+    assert all(list((ROOT / "notebooks").glob(f"{number}_*.ipynb")) for number in numbers)
