@@ -95,8 +95,7 @@ lab: setup ## Open the notebooks in JupyterLab
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
-	@cd notebooks && for source in *.py; do \
-	  env -u QFL_DATA_DIR QFL_OFFLINE=1 ../$(PY) -m jupytext --quiet --to ipynb --execute "$$source"; done
+	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) tools/refresh_notebooks.py $(sort $(wildcard notebooks/*.py))
 
 .PHONY: refresh-reference
 refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)

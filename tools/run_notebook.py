@@ -46,7 +46,14 @@ def run(notebook: Path, output: Path, values: dict) -> int:
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)
     try:
-        papermill.execute_notebook(str(notebook), str(partial), values, kernel_name="python3", cwd=str(notebook.parent))
+        papermill.execute_notebook(
+            str(notebook),
+            str(partial),
+            values,
+            kernel_name="python3",
+            cwd=str(notebook.parent),
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it would warn that it talks over loopback
+        )
     except papermill.PapermillExecutionError as error:
         partial.replace(failed)
         print(f"\n{notebook.name} failed in cell {error.exec_count}:\n\n{error.source}\n", file=sys.stderr)
