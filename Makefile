@@ -86,7 +86,7 @@ figures: setup ## Redraw every figure and table from saved results, without trai
 	@$(RUN) notebooks/05_plotting.ipynb $(OUT)/05_plotting.ipynb
 
 .PHONY: protocol-search
-protocol-search: setup ## Search the readings of the paper's open points completely (about 15 minutes)
+protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
 	@$(PY) -m qfl_core.protocol --profile $(PROFILE)
 
 .PHONY: lab

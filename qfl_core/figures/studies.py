@@ -65,7 +65,8 @@ def _candidates(axis: Axes, search: Search) -> None:
         axis.annotate(factor, (x, -1), rotation=60, ha="left", va="bottom", fontsize=7, annotation_clip=False)
     for row in np.flatnonzero(table["candidate"] == search.profile):
         axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
-        axis.annotate("profile", (table[ALL][row], row), (6, 0), textcoords="offset points", va="center", fontsize=7)
+        end = max(table[ALL][row] + np.nan_to_num(table[f"{ALL} ±"][row]), *(table[track][row] for track in tracks), 0)
+        axis.annotate("profile", (end, row), (5, 0), textcoords="offset points", va="center", fontsize=7)
     axis.set_xlim(-width * (len(search.plan.factors) + 1), None)
     axis.set_xticks([tick for tick in axis.get_xticks() if tick >= 0 and tick <= axis.get_xlim()[1]])
     axis.set_ylim(len(table) - 0.3, -1)
