@@ -6,6 +6,7 @@ change, finished runs are not taken for those of the new code.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
@@ -85,10 +86,12 @@ def _pieces(value: Any) -> list[bytes]:
         return [piece for key, item in value.items() for part in (key, item) for piece in _pieces(part)]
     if value is None or isinstance(value, (str, int, float, tuple, list)):
         return [repr(value).encode()]
+    if isinstance(value, functools.partial):
+        return _pieces(value.func) + _pieces(value.args) + _pieces(value.keywords)
     if not inspect.isfunction(value) and not inspect.isclass(value):
-        return _pieces(type(value)) + _pieces(vars(value))
+        return _pieces(type(value)) + _pieces(getattr(value, "__dict__", None))
     name = [f"{value.__module__}:{value.__qualname__}".encode()]
-    if value.__module__.partition(".")[0] == "qfl_core":
+    if str(value.__module__).partition(".")[0] == "qfl_core":
         return name
     try:
         return [*name, Path(inspect.getsourcefile(value)).read_bytes()]

@@ -53,10 +53,9 @@ def virtual_rounds(
     logits: np.ndarray | None = None,
     shift: np.ndarray | None = None,
 ) -> tuple[tuple[np.ndarray, np.ndarray], list[Broadcast]]:
-    """Return the direction Delta of round t's outer step, for phi and the logits, and both virtual rounds' broadcasts.
+    """Return round t's direction Delta, like phi and like the logits, and both virtual rounds' broadcasts (lines 1, 2).
 
-    Algorithm 3, lines 1 and 2.
- One pair of rounds perturbs both at once. The two draw the same random numbers, so that their difference is the
+    One pair of rounds perturbs both at once. The two draw the same random numbers, so that their difference is the
     doing of what was perturbed; a correction's ``shift`` is the real round's.
     """
     logits = federation.method.aggregation.start(federation.config.clients) if logits is None else logits

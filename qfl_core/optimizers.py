@@ -38,8 +38,8 @@ def spsa_block(
     shift : (clients, P) of a method's correction; 0 where there is none.
     """
     for direction in directions.swapaxes(0, 1):
-        shift = delta[:, None] * direction
-        pair = loss(np.stack([theta + shift, theta - shift], axis=1))
+        probe = delta[:, None] * direction
+        pair = loss(np.stack([theta + probe, theta - probe], axis=1))
         slope = (pair[:, 0] - pair[:, 1]) / (2 * delta)
         gradient = slope[:, None] * direction
         theta = theta - eta[:, None] * (gradient if shift is None else gradient + shift)

@@ -39,7 +39,7 @@ def last_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's metrics in the last round as ``mean ± half interval``: the paper's in its order, then others."""
+    """Return each method's metrics in the last round as ``mean ± half interval``, the paper's methods first."""
     last = last_rounds(rounds)
     columns = {}
     for metric, title in FINAL_METRICS.items():
