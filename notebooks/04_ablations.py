@@ -196,8 +196,8 @@ for name in SETTINGS:
 # %% [markdown]
 # ## 5 · Extensions: do they help?
 #
-# Two methods and a dataset that are not in the paper; [EXTENDING.md](../EXTENDING.md) shows how they are made and how to
-# add others. Each method is one of the paper's but for a single switch, so the seeds are paired with those of its base:
+# Two methods and a dataset that are not in the paper; [EXTENDING.md](../EXTENDING.md) shows how they are made and how
+# to add others. Each method is one of the paper's but for a single switch, so its seeds are paired with its base's:
 #
 # - **SCAFFOLD-QFL** is DUQFL-best with control variates (Karimireddy et al., 2020): every local step becomes
 #   $\theta \leftarrow \theta - \eta\,(g - c_i + c)$, where $c_i$ is client $i$'s mean gradient when it last took part
@@ -215,5 +215,5 @@ print(extras.verdict())
 
 # %% [markdown]
 # *What to see.* Differences from the base in the last round, with 95 % intervals; a ring marks those that an exact
-# sign-flip test, corrected for all of them together, can tell from zero. The last panel shows a point a client and seed:
-# how far learning moved its weight from FedAvg's.
+# sign-flip test, corrected for all of them together, can tell from zero. The last panel shows a point a client and
+# seed: how far learning moved its weight from FedAvg's.
