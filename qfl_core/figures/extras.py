@@ -40,10 +40,9 @@ def _differences(axis: Axes, found: ExtrasStudy, metric: str) -> None:
         line = {"color": TRACK_COLOURS[track], "fmt": TRACK_MARKERS[track], "markersize": 4, "linewidth": 1.1}
         axis.errorbar(mine["mean"], y, xerr=ends, label=track, **line)
         shown = (mine["verdict"] != "no difference shown").to_numpy()
-        axis.plot(
-            mine["mean"][shown], y[shown], "o", markersize=10, markerfacecolor="none", color="0.1", linestyle="none",
-            label="difference shown",
-        )  # fmt: skip
+        if shown.any():
+            ring = {"markersize": 10, "markerfacecolor": "none", "color": "0.1", "label": "difference shown"}
+            axis.plot(mine["mean"][shown], y[shown], "o", **ring)
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     labels = [f"{method_named(extra).label}\n− {method_named(base).label}" for extra, base in BASES.items()]
