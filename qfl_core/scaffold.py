@@ -11,14 +11,14 @@ import numpy as np
 class Scaffold:
     """Every client remembers c_i, its mean gradient when it last took part; c is the mean of all c_i.
 
-    A local step becomes theta <- theta - eta (g - c_i + c). With K unfolds of J iterations and a rate eta_k that differs
-    from unfold to unfold, their option II reads
+    A local step becomes theta <- theta - eta (g - c_i + c). With K unfolds of J iterations and a rate eta_k that
+    differs from unfold to unfold, their option II reads
 
         c_i+ = c_i - c + (theta_t - theta_{i,K}) / (J sum_k eta_k),
 
     which is the mean of the estimates g weighted by their rates, over all unfolds and not only those up to the uploaded
-    one. The server's step c <- c + (|S| / N) mean of (c_i+ - c_i) keeps c equal to the mean of all c_i when they start at
-    0; taken as that mean it gathers no rounding error, and c - c_i is 0 to the bit for a single client.
+    one. The server's step c <- c + (|S| / N) mean of (c_i+ - c_i) keeps c equal to the mean of all c_i when they start
+    at 0; taken as that mean it gathers no rounding error, and c - c_i is 0 to the bit for a single client.
     """
 
     def start(self, clients: int, num_weights: int) -> dict[str, np.ndarray]:
