@@ -27,7 +27,7 @@ METRICS = {
     "fairness_gap": ("Client fairness gap", False),
     "drift": ("Client drift", False),
 }
-LEVEL = 0.05
+LEVEL, NO_DIFFERENCE = 0.05, "no difference shown"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class ExtrasStudy:
         table = pd.DataFrame(rows)
         table["p"] = step_down(pd.DataFrame(values).to_numpy(), stream(0, "extras"))
         shown = (table["p"] <= LEVEL) & (table["low"] * table["high"] > 0)
-        table["verdict"] = "no difference shown"
+        table["verdict"] = NO_DIFFERENCE
         table.loc[shown & (table["mean"] * table["sign"] > 0), "verdict"] = "better"
         table.loc[shown & (table["mean"] * table["sign"] < 0), "verdict"] = "worse"
         return table.drop(columns="sign")
@@ -98,9 +98,9 @@ class ExtrasStudy:
         for extra, rows in self.differences.groupby("extra", sort=False):
             told = [
                 f"{METRICS[row.metric][0].lower()} on {row.track} {row.verdict} ({row.mean:+.3f})"
-                for row in rows[rows["verdict"] != "no difference shown"].itertuples()
+                for row in rows[rows["verdict"] != NO_DIFFERENCE].itertuples()
             ]
-            outcome = "; ".join(told) or "no difference shown"
+            outcome = "; ".join(told) or NO_DIFFERENCE
             lines.append(
                 f"{extra} against {BASES[extra]}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}"
             )

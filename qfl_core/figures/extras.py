@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from qfl_core.extras import BASES, METRICS, ExtrasStudy
+from qfl_core.extras import BASES, METRICS, NO_DIFFERENCE, ExtrasStudy
 from qfl_core.figures.results import method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import TRACK_COLOURS, TRACK_MARKERS, offsets
@@ -26,23 +26,22 @@ def extensions(found: ExtrasStudy) -> Sheet:
     if BUNDLED in found.studies:
         panels["extensions_breast_cancer"] = partial(_curves, found=found)
     panels["extensions_weights"] = partial(_factors, found=found)
-    return Sheet("extensions", panels, found.facts, size=(3.6, 3.0), columns=3, legend=5)
+    return Sheet("extensions", panels, found.facts, size=(3.6, 3.0), columns=3, legend=6)
 
 
 def _differences(axis: Axes, found: ExtrasStudy, metric: str) -> None:
     title, more_is_better = METRICS[metric]
     table = found.differences[found.differences["metric"] == metric]
-    rows = {extra: place for place, extra in enumerate(BASES)}
+    rows, rings = {extra: place for place, extra in enumerate(BASES)}, []
     for offset, track in zip(offsets(len(found.studies), 0.2), found.studies, strict=True):
         mine = table[table["track"] == track]
         y = np.array([rows[extra] for extra in mine["extra"]]) + offset
         ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
         line = {"color": TRACK_COLOURS[track], "fmt": TRACK_MARKERS[track], "markersize": 4, "linewidth": 1.1}
         axis.errorbar(mine["mean"], y, xerr=ends, label=track, **line)
-        shown = (mine["verdict"] != "no difference shown").to_numpy()
-        if shown.any():
-            ring = {"markersize": 10, "markerfacecolor": "none", "color": "0.1", "label": "difference shown"}
-            axis.plot(mine["mean"][shown], y[shown], "o", **ring)
+        rings += zip(mine["mean"][shown := mine["verdict"] != NO_DIFFERENCE], y[shown], strict=True)
+    for place in rings:
+        axis.plot(*place, "o", markersize=10, markerfacecolor="none", color="0.1", label="difference shown")
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     labels = [f"{method_named(extra).label}\n− {method_named(base).label}" for extra, base in BASES.items()]
