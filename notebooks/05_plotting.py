@@ -32,8 +32,10 @@ from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
 from qfl_core.clean import clean_study, encoding_search
 from qfl_core.config import CLEAN, load_profile
+from qfl_core.extras import read_extras
 from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import claims as claim_figures
+from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
@@ -134,8 +136,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The clean track, the protocol search, the choice of BAF's encoding and what the method depends on: notebook 04 shows
-# these pictures and says what to see in them; here they are only written.
+# The clean track, the protocol search, the choice of BAF's encoding, what the method depends on and the extensions:
+# notebook 04 shows these pictures and says what to see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -160,6 +162,10 @@ study_figures.controller_learning(read_controller(settings, part)).save(folder, 
 # %%
 for name, setting in SETTINGS.items():
     study_figures.sensitivity(read_sensitivity(settings, part, name), setting.label).save(folder, show=False)
+
+# %%
+extras = read_extras(settings, settings.part("extensions", {}))
+extra_figures.extensions(extras).save(folder, show=False)
 
 # %% [markdown]
 # ## Which of the paper's claims hold here?
@@ -203,6 +209,7 @@ tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(roles_table(), "method_roles", write)
+tables.write_table(extras.differences, "extensions", write)
 
 # %% [markdown]
 # **The qualitative table.** For each column the best mean over seeds gets two marks, a mean in the better half of the

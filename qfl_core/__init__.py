@@ -22,6 +22,8 @@ _PUBLIC = {
     "make_engine": "qfl_core.engines:make_engine",
     "run_experiment": "qfl_core.runs:run_experiment",
     "make_partition": "qfl_core.data.partition:make_partition",
+    "register_dataset": "qfl_core.extensions:register_dataset",
+    "register_method": "qfl_core.extensions:register_method",
 }
 
 __all__ = [*_PUBLIC]

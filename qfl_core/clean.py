@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from qfl_core.analysis import intervals
 from qfl_core.config import Profile
 from qfl_core.data import load_splits
-from qfl_core.methods import METHODS
+from qfl_core.methods import method_named
 from qfl_core.paths import results_dir
 from qfl_core.pooled import pooled_scores
 from qfl_core.study import Study
@@ -118,7 +118,7 @@ class CleanStudy:
         last = rounds[rounds["round"] == rounds["round"].max()]
         names = {"global_accuracy": "accuracy", "test_balanced_accuracy": "balanced_accuracy"}
         last = last.drop(columns="global_fairness_gap").rename(columns=names | {"test_roc_auc": "roc_auc"})
-        last["model"] = last["method"].map({name: METHODS[name].label for name in self.study.methods})
+        last["model"] = last["method"].map({name: method_named(name).label for name in self.study.methods})
         columns = {}
         for metric in ("accuracy", "balanced_accuracy", "roc_auc", "fairness_gap"):
             rows = pd.concat([last, self.references]) if metric != "fairness_gap" else last
@@ -132,7 +132,7 @@ class CleanStudy:
 
     def _cost(self) -> dict[str, pd.Series]:
         reached = self.reached
-        reached["model"] = reached["method"].map({name: METHODS[name].label for name in self.study.methods})
+        reached["model"] = reached["method"].map({name: method_named(name).label for name in self.study.methods})
         groups = reached.groupby("model", sort=False)
         share = groups["round"].agg(lambda r: f"{r.notna().sum()}/{len(r)}")
         # A run that never arrives counts as infinitely late, so the median says what half of the seeds need.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qfl_core.aggregation import Attendance
 from qfl_core.controller import gamma, psi
 from qfl_core.federation import Batch, Federation
 from qfl_core.losses import LOSSES
@@ -33,26 +34,12 @@ TRACE = (
 
 
 @dataclass(frozen=True, eq=False)
-class Attendance:
-    """Who took part in round t; arrays are (clients,): ``sizes`` n_i, ``val_sizes``, ``heterogeneity``.
-
-    ``absent`` lists the participants left out, each with the reason.
-    """
-
-    t: int
-    clients: np.ndarray
-    sizes: np.ndarray
-    val_sizes: np.ndarray
-    heterogeneity: np.ndarray
-    absent: tuple[tuple[int, str], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
 class LocalResult:
     """What clients upload and what they recorded.
 
     ``theta`` (clients, P) is the selected model, ``selected`` (clients,) its unfold k* in 1..K, ``trace`` maps each of
-    :data:`TRACE` to (clients, K), ``circuits`` counts circuit executions of all clients by purpose.
+    :data:`TRACE` to (clients, K), ``circuits`` counts circuit executions of all clients by purpose. ``pull``
+    (clients, P), which stays with the clients, is the mean of all K unfolds' steps weighted by their rates.
     """
 
     theta: np.ndarray
@@ -60,6 +47,7 @@ class LocalResult:
     trace: dict[str, np.ndarray]
     circuits: dict[str, int]
     attendance: Attendance
+    pull: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,16 +99,18 @@ def train_locally(
     batch: Batch,
     adam_rate: float = np.nan,
     purpose: str = "round",
+    shift: np.ndarray | None = None,
 ) -> LocalResult:
     """Train every client of the batch from the broadcast model theta (P,) and return the uploads.
 
     ``purpose`` names the random streams: a virtual round draws from its own and leaves the real one untouched.
+    ``shift`` (clients, P) is what the method's correction adds to every gradient.
     """
     rngs = federation.generators(f"{purpose}-shots", batch.t, batch.clients)
     objective = Objective(federation, batch, theta, rngs)
     start = np.repeat(theta[None], len(batch.clients), axis=0)  # Algorithm 1, line 1
     if federation.method.unfolded:
-        path, trace = _unfold(objective, start, phi, purpose)
+        path, trace = _unfold(objective, start, phi, purpose, shift)
         blocks = federation.config.unfolds
     else:
         path, trace = _library(objective, start, adam_rate, purpose)
@@ -129,7 +119,8 @@ def train_locally(
     selected = _select(trace["val_loss"], federation.method.best_unfold)
     uploads = path[np.arange(len(path)), selected - 1]
     attendance = Attendance(batch.t, batch.clients, batch.train.sizes, batch.val.sizes, batch.heterogeneity)
-    return LocalResult(uploads, selected, trace, _circuits(federation, batch, blocks), attendance)
+    pull = _pull(federation, start, path, trace["eta"]) if federation.method.correction else None
+    return LocalResult(uploads, selected, trace, _circuits(federation, batch, blocks), attendance, pull)
 
 
 def validate_locally(federation: Federation, theta: np.ndarray, batch: Batch, purpose: str = "round") -> np.ndarray:
@@ -139,7 +130,15 @@ def validate_locally(federation: Federation, theta: np.ndarray, batch: Batch, pu
     return federation.accuracies(batch.val, federation.probabilities(batch.val, everywhere, rngs))[:, 0]
 
 
-def _unfold(objective: Objective, theta: np.ndarray, phi: np.ndarray, purpose: str) -> tuple[np.ndarray, dict]:
+def _pull(federation: Federation, start: np.ndarray, path: np.ndarray, eta: np.ndarray) -> np.ndarray:
+    """Return (theta_t - theta_{i,K}) / (J sum_k eta_{i,k}), the mean step (clients, P) of path (clients, K, P)."""
+    travelled = federation.config.spsa_iterations * eta.sum(axis=1)
+    return (start - path[:, -1]) / travelled[:, None]
+
+
+def _unfold(
+    objective: Objective, theta: np.ndarray, phi: np.ndarray, purpose: str, shift: np.ndarray | None
+) -> tuple[np.ndarray, dict]:
     """Run the K unfolds (Algorithm 1, lines 4 to 17); return the states (clients, K, P) and the trace."""
     federation, batch = objective.federation, objective.batch
     config, clients = federation.config, len(batch.clients)
@@ -163,7 +162,7 @@ def _unfold(objective: Objective, theta: np.ndarray, phi: np.ndarray, purpose: s
             batch.heterogeneity,
         )  # line 5
         eta, delta = gamma(z, phi, config.eta_bounds, config.delta_bounds)  # line 6
-        updated = spsa_block(theta, objective, eta, delta, directions[:, k])  # line 9
+        updated = spsa_block(theta, objective, eta, delta, directions[:, k], shift)  # line 9
         clipped = np.zeros(clients, bool)
         if federation.method.projection:
             updated, clipped = project(theta, updated, config.drift_radius)

@@ -26,7 +26,7 @@ from qfl_core.checks import (
     rates,
 )
 from qfl_core.errors import ConfigError, did_you_mean
-from qfl_core.registry import DATASETS, ENGINES, METHOD_NAMES, SPLITS
+from qfl_core.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
 
 MAX_SEED = 2**32 - 1
 
@@ -98,7 +98,11 @@ class ExperimentConfig:
     ansatz_reps: int = _setting(3, integer(0, 50), "repetitions of RealAmplitudes")
 
     # Training
-    method: str = _setting("duqfl-prox", one_of(METHOD_NAMES), "which of the seven methods trains")
+    method: str = _setting(
+        "duqfl-prox",
+        one_of(lambda: (*METHOD_NAMES, *EXTRA_METHODS)),
+        "which method trains: one of the paper's seven, or an extra",
+    )
     unfolds: int = _setting(5, integer(1), "unfolded blocks K of local training")
     spsa_iterations: int = _setting(10, integer(1), "SPSA iterations in one unfold")
     learning_rate: float = _setting(0.13, number(0, above=True), "initial SPSA learning rate eta")
@@ -241,7 +245,7 @@ def _safe_yaml(text: str, what: str) -> Any:
 #: What a profile's file must hold, and every notebook's parameters cell names.
 PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
 #: What it may hold besides: settings of one notebook's own part, named in that notebook's parameters cell.
-PART_KEYS = {"protocol", "sensitivity", "hardware"}
+PART_KEYS = {"protocol", "sensitivity", "extensions", "hardware"}
 #: The suffix of a dataset's second track: the same data under a sound encoding.
 CLEAN = "-clean"
 

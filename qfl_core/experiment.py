@@ -13,27 +13,47 @@ from qfl_core.controller import FEATURES, initial_phi
 from qfl_core.federation import Federation
 from qfl_core.losses import cross_entropy
 from qfl_core.meta import is_due, refine_controller, virtual_rounds
+from qfl_core.methods import Memory
 from qfl_core.metrics import classification, spread
 from qfl_core.server import Broadcast, RoundResult, evaluate_global, federated_rounds, tune_adam
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What the next round needs: ``theta`` (P,), ``phi`` (2, features), Adam's rate, rounds done."""
+    """What the next round needs: ``theta`` (P,), ``phi`` (2, features), Adam's rate, rounds done.
+
+    ``logits`` (N,) are a learned aggregation's, empty for others; ``memory`` is what the method's correction remembers.
+    """
 
     theta: np.ndarray
     phi: np.ndarray
     adam_rate: float
     done: int
+    logits: np.ndarray
+    memory: Memory
 
     def to_json(self) -> dict[str, Any]:
         """Return plain lists and numbers; floats survive to the bit."""
-        return {"theta": self.theta.tolist(), "phi": self.phi.tolist(), "adam_rate": self.adam_rate, "done": self.done}
+        return {
+            "theta": self.theta.tolist(),
+            "phi": self.phi.tolist(),
+            "adam_rate": self.adam_rate,
+            "done": self.done,
+            "logits": self.logits.tolist(),
+            "memory": {name: values.tolist() for name, values in self.memory.items()},
+        }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> State:
         """Rebuild a state."""
-        return cls(np.array(values["theta"]), np.array(values["phi"]), values["adam_rate"], values["done"])
+        return cls(
+            theta=np.array(values["theta"]),
+            phi=np.array(values["phi"]),
+            adam_rate=values["adam_rate"],
+            done=values["done"],
+            logits=np.array(values["logits"]),
+            memory={name: np.array(array) for name, array in values["memory"].items()},
+        )
 
 
 #: A round's rows by file, plus its state and seconds.
@@ -45,7 +65,9 @@ def start(federation: Federation) -> tuple[State, int]:
     config = federation.config
     theta, phi = federation.initial_theta(), initial_phi(config.learning_rate, config.perturbation)
     rate, circuits = tune_adam(federation, theta, phi)
-    return State(theta, phi, rate, 0), circuits
+    correction = federation.method.correction
+    memory = correction.start(config.clients, federation.num_weights) if correction else {}
+    return State(theta, phi, rate, 0, federation.method.aggregation.start(config.clients), memory), circuits
 
 
 def train(federation: Federation, state: State | None = None) -> Iterator[Record]:
@@ -57,17 +79,21 @@ def train(federation: Federation, state: State | None = None) -> Iterator[Record
         yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
     for t in range(state.done, federation.config.rounds):
         begun = time.perf_counter()
-        due = is_due(federation, t)
-        sent = [Broadcast(state.phi, state.adam_rate)]
+        due, correction = is_due(federation, t), federation.method.correction
+        shift = correction.shift(state.memory) if correction else None
+        sent = [Broadcast(state.phi, state.adam_rate, shift=shift, logits=state.logits)]
         if due:
-            sent += virtual_rounds(federation, state.phi, t)[1]
+            sent += virtual_rounds(federation, state.phi, t, state.logits, shift)[1]
         result, *virtual = federated_rounds(federation, state.theta, t, sent)
-        outer = refine_controller(federation, state.theta, state.phi, t, virtual) if due else None
-        phi = outer.phi if outer else state.phi
+        outer = refine_controller(federation, state.theta, state.phi, t, virtual, state.logits) if due else None
+        phi, logits = (outer.phi, outer.logits) if outer else (state.phi, state.logits)
+        memory = state.memory
+        if correction:  # of the real round alone
+            memory = correction.update(memory, result.local.attendance.clients, result.local.pull)
         circuits = result.local.circuits | {"virtual": outer.circuits if outer else 0, "tuning": 0}
         record = _round_record(federation, result, t, circuits)
         record["outer_meta"] = [_outer_row(result, outer, phi, t)]
-        state = State(result.theta, phi, state.adam_rate, t + 1)
+        state = State(result.theta, phi, state.adam_rate, t + 1, logits, memory)
         yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
 
 

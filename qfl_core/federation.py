@@ -14,7 +14,7 @@ from qfl_core.data.partition import Partition, make_partition
 from qfl_core.engines import Engine, make_engine
 from qfl_core.errors import ConfigError
 from qfl_core.losses import LOSSES, cross_entropy, margin_of
-from qfl_core.methods import METHODS, Method
+from qfl_core.methods import Method, method_named
 from qfl_core.qnn import QNN
 from qfl_core.streams import stream
 
@@ -82,7 +82,7 @@ class Federation:
         partition = make_partition(splits, config)
         engine = make_engine(config.engine, make_qnn(config), shots=config.shots)
         encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
-        return cls(config, method or METHODS[config.method], splits, partition, engine, encoded)
+        return cls(config, method or method_named(config.method), splits, partition, engine, encoded)
 
     @cached_property
     def exact_engine(self) -> Engine:

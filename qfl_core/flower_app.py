@@ -26,9 +26,10 @@ from qfl_core.client import train_locally, validate_locally
 from qfl_core.config import ExperimentConfig
 from qfl_core.errors import ConfigError, FederationError
 from qfl_core.federate import wire
-from qfl_core.federate.nodes import DEPLOYMENT, SIMULATION, Nodes, Patience
+from qfl_core.federate.nodes import DEPLOYMENT, SIMULATION, Nodes, Patience, require_no_memory
 from qfl_core.federate.site import open_site
 from qfl_core.federation import Federation
+from qfl_core.methods import method_named
 from qfl_core.runs import code_digest, run_experiment
 
 #: Settings of ``[tool.flwr.app.config]`` that are fields of the experiment; ``experiment`` holds all others.
@@ -56,6 +57,7 @@ def serve(grid: Grid, context: Context) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     settings = context.run_config
     config = experiment_of(settings)
+    require_no_memory(method_named(config.method))
     patience = Patience(
         timeout=float(settings["timeout"]), wait=float(settings["wait"]), minimum=int(settings["min-clients"])
     )

@@ -1,12 +1,36 @@
-"""The seven methods as one table of switches; the paper's table of roles is generated from it."""
+"""The paper's seven methods as one table of switches, which its table of roles is generated from; and our extras."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+import numpy as np
 import pandas as pd
 
-from qfl_core.registry import METHOD_NAMES
+from qfl_core.aggregation import LEARNED, SAMPLE_SIZE, Aggregation
+from qfl_core.errors import ConfigError
+from qfl_core.registry import EXTRA_METHODS, METHOD_NAMES, resolve
+from qfl_core.scaffold import Scaffold
+
+#: What a correction remembers from round to round: arrays by name.
+Memory = dict[str, np.ndarray]
+
+
+class Correction(Protocol):
+    """Changes every local SPSA step to theta <- theta - eta (g + shift_i), and remembers what it needs for that."""
+
+    def start(self, clients: int, num_weights: int) -> Memory:
+        """Return the memory before round 0."""
+
+    def shift(self, memory: Memory) -> np.ndarray:
+        """Return what is added to every gradient estimate of each client in this round: (N, P)."""
+
+    def update(self, memory: Memory, clients: np.ndarray, pull: np.ndarray) -> Memory:
+        """Return the memory after a round.
+
+        ``clients`` (S,) took part, and ``pull`` (S, P) is the mean of g + shift_i over their steps, weighted by eta.
+        """
 
 
 @dataclass(frozen=True)
@@ -14,7 +38,8 @@ class Method:
     """What a method does in a round. Two methods differ only here.
 
     ``optimizer`` is ``"spsa"`` (unfolded, Algorithm 1), ``"library-spsa"`` or ``"library-adam"``; ``proximal`` adds the
-    penalty (mu / 2) |theta - theta_t|^2; ``projection`` holds each unfold's step inside a ball.
+    penalty (mu / 2) |theta - theta_t|^2; ``projection`` holds each unfold's step inside a ball; ``aggregation`` weighs
+    the uploads; ``correction`` shifts the local gradients by what it remembers of earlier rounds.
     """
 
     label: str
@@ -24,6 +49,17 @@ class Method:
     best_unfold: bool = False
     proximal: bool = False
     projection: bool = False
+    aggregation: Aggregation = SAMPLE_SIZE
+    correction: Correction | None = None
+
+    def __post_init__(self) -> None:
+        optimizers = ("spsa", "library-spsa", "library-adam")
+        if self.optimizer not in optimizers:
+            raise ConfigError(f"{self.label}: optimizer={self.optimizer!r}, expected one of {', '.join(optimizers)}")
+        if self.correction and (not self.unfolded or self.projection):
+            raise ConfigError(f"{self.label}: a correction needs optimizer='spsa' without projection")
+        if self.aggregation.learned and not self.controller:
+            raise ConfigError(f"{self.label}: weights are learned together with the controller; it needs one")
 
     @property
     def unfolded(self) -> bool:
@@ -60,6 +96,23 @@ METHODS: dict[str, Method] = dict(
         strict=True,
     )
 )
+
+#: Control variates instead of a penalty or a projection; without them it is DUQFL-best.
+SCAFFOLD_QFL = replace(
+    METHODS["duqfl-best"], label="SCAFFOLD-QFL", role="control variates against drift", correction=Scaffold()
+)
+#: What the paper's appendix names as a future extension; with a = 0 it is DUQFL-Prox.
+DUQFL_LEARNED = replace(
+    METHODS["duqfl-prox"],
+    label="DUQFL-learned",
+    role="aggregation weights learned jointly with the controller",
+    aggregation=LEARNED,
+)
+
+
+def method_named(name: str) -> Method:
+    """Return one of the paper's methods, one of our extras or one that was registered."""
+    return METHODS[name] if name in METHODS else resolve(EXTRA_METHODS[name])
 
 
 def roles_table() -> pd.DataFrame:

@@ -16,13 +16,18 @@ SPSA_C = 0.2
 
 
 def spsa_block(
-    theta: np.ndarray, loss: BatchLoss, eta: np.ndarray, delta: np.ndarray, directions: np.ndarray
+    theta: np.ndarray,
+    loss: BatchLoss,
+    eta: np.ndarray,
+    delta: np.ndarray,
+    directions: np.ndarray,
+    shift: np.ndarray | None = None,
 ) -> np.ndarray:
     """Run several SPSA iterations for all clients at once: the update U_SPSA of Eq. (unfolded local update).
 
     Each iteration estimates the gradient along one random direction d,
 
-        g = (L(theta + delta d) - L(theta - delta d)) / (2 delta) * d,    theta <- theta - eta g.
+        g = (L(theta + delta d) - L(theta - delta d)) / (2 delta) * d,    theta <- theta - eta (g + shift).
 
     Parameters
     ----------
@@ -30,12 +35,14 @@ def spsa_block(
     loss : evaluates both signs of all clients in one call.
     eta, delta : (clients,) learning rate and perturbation, constant within the block.
     directions : (clients, iterations, P) of -1 and +1.
+    shift : (clients, P) of a method's correction; 0 where there is none.
     """
     for direction in directions.swapaxes(0, 1):
-        shift = delta[:, None] * direction
-        pair = loss(np.stack([theta + shift, theta - shift], axis=1))
+        probe = delta[:, None] * direction
+        pair = loss(np.stack([theta + probe, theta - probe], axis=1))
         slope = (pair[:, 0] - pair[:, 1]) / (2 * delta)
-        theta = theta - eta[:, None] * (slope[:, None] * direction)
+        gradient = slope[:, None] * direction
+        theta = theta - eta[:, None] * (gradient if shift is None else gradient + shift)
     return theta
 
 

@@ -147,10 +147,14 @@ class RunFolder:
             seconds = [{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records]
             write_text(self.path / "timings.csv", to_csv(seconds, ("round", "seconds")))
             states = [record["state"] for record in records]
-            arrays = {key: np.array([state[key] for state in states]) for key in ("theta", "phi")}
+            arrays = {"weights": [state["theta"] for state in states], "phi": [state["phi"] for state in states]}
+            if states[0]["logits"]:
+                arrays["logits"] = [state["logits"] for state in states]
+            for name in states[0]["memory"]:
+                arrays[f"memory_{name}"] = [state["memory"][name] for state in states]
             temporary = self.path / f".{PARAMS}.part"
             with temporary.open("wb") as file:
-                np.savez(file, weights=arrays["theta"], phi=arrays["phi"])
+                np.savez(file, **{name: np.array(values) for name, values in arrays.items()})
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path / PARAMS)
@@ -172,10 +176,10 @@ class RunFolder:
         """Read one of the tables of :data:`SCHEMA`."""
         return pd.read_csv(self.path / f"{name}.csv")
 
-    def weights(self) -> np.ndarray:
-        """Read the global weights (T + 1, P)."""
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Read what was learnt, (T + 1, ...) each: the global ``weights``, ``phi``, an extra's own."""
         with np.load(self.path / PARAMS, allow_pickle=False) as stored:
-            return stored["weights"]
+            return {name: stored[name] for name in stored.files}
 
 
 def to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of what can be named in a config. A new dataset, partition or engine is one row here.
+"""The tables of what can be named in a config. A new dataset, method, partition or engine is one row here.
 
 Rows point to code as ``"module:name"``, imported on first use: naming a thing costs nothing.
 """
@@ -6,7 +6,7 @@ Rows point to code as ``"module:name"``, imported on first use: naming a thing c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -32,7 +32,7 @@ class DatasetSpec:
     which its encoder meets the rows (the leak test).
     """
 
-    loader: str
+    loader: str | Callable
     sizes: tuple[int, int, int]
     encodings: Mapping[str, EncodingSpec]
 
@@ -52,6 +52,11 @@ DATASETS: dict[str, DatasetSpec] = {
             "kmer": EncodingSpec(features=2, angle_range=UNIT_RANGE, tail_share=0.01),
         },
     ),
+    "breast-cancer": DatasetSpec(
+        loader="qfl_core.data.breast_cancer:load_breast_cancer",
+        sizes=(341, 114, 114),
+        encodings={"pca": EncodingSpec(features=4, angle_range=UNIT_RANGE)},
+    ),
 }
 
 #: Partitions: functions ``(pools, reserves, config) -> (train, val)``, see :mod:`qfl_core.data.partition`.
@@ -68,6 +73,7 @@ ENGINES: dict[str, str] = {
     "primitives": "qfl_core.engines.primitives:PrimitivesEngine",
 }
 
+#: The paper's seven methods, see :mod:`qfl_core.methods`.
 METHOD_NAMES = (
     "default-qfl",
     "adam-qfl",
@@ -77,9 +83,16 @@ METHOD_NAMES = (
     "duqfl-drift",
     "duqfl-prox",
 )
+#: Methods that are not the paper's; :mod:`qfl_core.extensions` adds rows to these.
+EXTRA_METHODS: dict[str, Any] = {
+    "scaffold-qfl": "qfl_core.methods:SCAFFOLD_QFL",
+    "duqfl-learned": "qfl_core.methods:DUQFL_LEARNED",
+}
 
 
-def resolve(target: str) -> Any:
-    """Import what ``"module:name"`` points to."""
+def resolve(target: Any) -> Any:
+    """Import what ``"module:name"`` points to; anything but text is returned as it is."""
+    if not isinstance(target, str):
+        return target
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)

@@ -21,13 +21,16 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
 from qfl_core.errors import ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
+from qfl_core.extensions import digests
 from qfl_core.federation import Federation
 from qfl_core.paths import repository_root
 from qfl_core.progress import bar
 from qfl_core.records import RunFolder, locked
+from qfl_core.registry import DATASETS, EXTRA_METHODS, METHOD_NAMES
 
 #: Modules that decide a run's numbers; a change in one of them makes old runs another code's.
 TRAINING_CODE = (
+    "aggregation.py",
     "client.py",
     "controller.py",
     "data",
@@ -40,6 +43,7 @@ TRAINING_CODE = (
     "metrics.py",
     "optimizers.py",
     "qnn.py",
+    "scaffold.py",
     "server.py",
     "streams.py",
 )
@@ -85,7 +89,12 @@ class RunResult:
     @cached_property
     def weights(self) -> np.ndarray:
         """Global weights (T + 1, P)."""
-        return RunFolder(self.path).weights()
+        return self.parameters["weights"]
+
+    @cached_property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Everything learnt, (T + 1, ...) each: ``weights``, ``phi``, and the ``logits`` or memory of an extra."""
+        return RunFolder(self.path).parameters()
 
     def changed_files(self) -> list[str]:
         """Return the result files that are missing or whose SHA-256 is not the one that was sealed."""
@@ -152,11 +161,12 @@ def transport_of(federation: Federation | None) -> str:
 
 
 def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN_PROCESS) -> str:
-    """Return the SHA-256 of what decides the numbers: config, data and the code that trains.
+    """Return the SHA-256 of what decides the numbers: config, data, the code that trains and the extensions' code.
 
     The transport decides none, but a run says what it ran on, so another transport's run does not stand for it.
     """
-    parts = (config.digest, data_sha256, code_digest(), *([transport] if transport != IN_PROCESS else []))
+    parts = [config.digest, data_sha256, code_digest(), *digests(config).values()]
+    parts += [transport] if transport != IN_PROCESS else []
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -203,6 +213,7 @@ def environment(federation: Federation, identity: str) -> dict[str, Any]:
     provenance, transport = federation.splits.provenance, transport_of(federation)
     return {
         **({"transport": transport} if transport != IN_PROCESS else {}),
+        **({"extensions": own} if (own := digests(federation.config)) else {}),
         "identity": identity,
         "code_sha256": code_digest(),
         "commit": _commit(),
@@ -227,13 +238,22 @@ def _commit() -> str:
 
 
 def find_runs(results_dir: str | Path = "results", **filters: Any) -> list[RunResult]:
-    """Return the finished runs whose config has these values, in the order of their folders."""
+    """Return the finished runs whose config has these values, in the order of their folders.
+
+    Runs of a method or dataset that is not registered here are left out.
+    """
     known = ExperimentConfig.describe()
     for name in filters:
         if name not in known:
             raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
     runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
+    runs = [run for run in runs if _is_known(run.path)]
     return [run for run in runs if all(_matches(getattr(run.config, k), v) for k, v in filters.items())]
+
+
+def _is_known(path: Path) -> bool:
+    named = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    return named["method"] in (*METHOD_NAMES, *EXTRA_METHODS) and named["dataset"] in DATASETS
 
 
 def _matches(value: Any, wanted: Any) -> bool:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from qfl_core.client import Attendance, LocalResult, train_locally, validate_locally
+from qfl_core.aggregation import Attendance
+from qfl_core.client import LocalResult, train_locally, validate_locally
 from qfl_core.errors import DataError
 from qfl_core.federation import Federation
 from qfl_core.losses import cross_entropy
@@ -42,12 +43,15 @@ class RoundResult:
 class Broadcast:
     """What goes down beside the global model: the controller phi, Adam's rate, and the name of the random streams.
 
-    A ``purpose`` other than ``"round"`` makes the round virtual: it draws from streams of its own.
+    A ``purpose`` other than ``"round"`` makes the round virtual: it draws from streams of its own. ``shift`` (N, P) is
+    the method's correction of local gradients; ``logits`` (N,) of a learned aggregation stay at the server.
     """
 
     phi: np.ndarray
     adam_rate: float = np.nan
     purpose: str = "round"
+    shift: np.ndarray | None = None
+    logits: np.ndarray | None = None
 
 
 class Clients(Protocol):
@@ -73,8 +77,19 @@ class Together:
     """All clients in this process, as one batch that training and validation share."""
 
     def train(self, federation, theta, t, sent):  # noqa: D102 - see Clients
-        self._batch = federation.batch(t)
-        return [train_locally(federation, theta, b.phi, self._batch, b.adam_rate, b.purpose) for b in sent]
+        batch = self._batch = federation.batch(t)
+        return [
+            train_locally(
+                federation,
+                theta,
+                b.phi,
+                batch,
+                b.adam_rate,
+                b.purpose,
+                None if b.shift is None else b.shift[batch.clients],
+            )
+            for b in sent
+        ]
 
     def validate(self, federation, models, sent, trained):  # noqa: D102 - see Clients
         return [validate_locally(federation, m, self._batch, b.purpose) for m, b in zip(models, sent, strict=True)]
@@ -96,7 +111,8 @@ def federated_rounds(federation: Federation, theta: np.ndarray, t: int, sent: Se
     """Run round t from the global model theta (P,) once for each broadcast; over a network they travel together."""
     clients: Clients = federation.clients or Together()
     trained = clients.train(federation, theta, t, sent)  # Algorithm 2, lines 1 to 4
-    weights = [aggregation_weights(local.attendance.sizes) for local in trained]  # line 5
+    weigh = federation.method.aggregation
+    weights = [weigh(local.attendance, b.logits) for local, b in zip(trained, sent, strict=True)]  # line 5
     models = [aggregate(local.theta, w, local.attendance.clients) for local, w in zip(trained, weights, strict=True)]
     scored = clients.validate(federation, models, sent, trained)
     return [
@@ -110,11 +126,6 @@ def _silent(local: LocalResult, accuracy: np.ndarray) -> Attendance:
     silent = local.attendance.clients[np.isnan(accuracy)]
     reasons = tuple((int(i), "trained, but did not score the new global model") for i in silent)
     return replace(local.attendance, absent=local.attendance.absent + reasons)
-
-
-def aggregation_weights(sizes: np.ndarray) -> np.ndarray:
-    """Return w_i = n_i / sum of n (clients,), Eq. (sample size weight)."""
-    return sizes / sizes.sum()
 
 
 def aggregate(uploads: np.ndarray, weights: np.ndarray, clients: np.ndarray) -> np.ndarray:

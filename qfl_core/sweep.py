@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.errors import DataError, RunError
+from qfl_core.extensions import REGISTERED, Extension, adopt
 from qfl_core.progress import bar
 from qfl_core.runs import RunResult, run_experiment
 
@@ -80,7 +81,8 @@ def sweep(
     found: dict[ExperimentConfig, Path | Failure] = {}
     without_files = _without_files(unique)
     with _backend(scheduler):
-        tasks = [(config, str(results_dir), config.dataset in without_files) for config in unique]
+        own = list(REGISTERED.values())
+        tasks = [(config, str(results_dir), config.dataset in without_files, own) for config in unique]
         with bar(len(unique), "run", show=progress) as runs:
             for config, outcome in _outcomes(tasks, jobs, is_local=scheduler is None):
                 found[config] = outcome
@@ -119,11 +121,15 @@ def _without_files(configs: list[ExperimentConfig]) -> set[str]:
     return missing
 
 
-def _run(config: ExperimentConfig, results_dir: str, without_files: bool) -> tuple[ExperimentConfig, Path | Failure]:
+def _run(
+    config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Extension]
+) -> tuple[ExperimentConfig, Path | Failure]:
     """Run one config in a worker; an error comes back as a value, so that the others go on.
 
-    Where the parent found no files, the worker does not ask the network again.
+    Where the parent found no files, the worker does not ask the network again; what the parent registered, the worker
+    knows too.
     """
+    adopt(own)
     if without_files and parent_process() is not None:
         os.environ["QFL_OFFLINE"] = "1"
     try:

@@ -42,6 +42,7 @@ OURS = (
     "baf_encodings",
     "controller_learning",
     "sensitivity_mu",
+    "extensions",
     "noise_study",
 )
 TABLES = (
@@ -53,6 +54,7 @@ TABLES = (
     "final_metrics",
     "clean_baf",
     "clean_genome",
+    "extensions",
 )
 
 FILES = [*PAPER, *OURS, *(f"panels/{panel}" for panels in PAPER.values() for panel in panels)]

@@ -16,8 +16,9 @@ FLOORS = [
     {"errors", "streams"},
     {"registry", "paths", "checks", "progress"},
     {"config"},
-    {"data", "qnn", "methods", "losses", "metrics", "controller", "optimizers"},
-    {"engines"},
+    {"data", "qnn", "aggregation", "scaffold", "losses", "metrics", "controller", "optimizers"},
+    {"engines", "methods"},
+    {"extensions"},
     {"federation"},
     {"client"},
     {"server"},
@@ -26,7 +27,7 @@ FLOORS = [
     {"runs"},
     {"sweep", "analysis", "federate", "pooled"},
     {"study", "flower_app"},
-    {"protocol", "clean", "sensitivity"},
+    {"protocol", "clean", "sensitivity", "extras"},
     {"figures", "hardware", "bench", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

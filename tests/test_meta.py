@@ -12,7 +12,7 @@ from qfl_core.controller import initial_phi
 from qfl_core.experiment import train
 from qfl_core.meta import is_due, outer_spsa, refine_controller
 from qfl_core.methods import METHODS
-from qfl_core.server import federated_round
+from qfl_core.server import federated_round, federated_rounds
 
 PHI = initial_phi(0.13, 0.13)
 CONTROLLED = [name for name, method in METHODS.items() if method.controller]
@@ -60,11 +60,11 @@ def test_both_virtual_rounds_start_from_the_rounds_model_on_streams_of_their_own
     fed = federation(outer_perturbation=0.2)
     theta, seen = fed.initial_theta(), []
 
-    def spied(federation, theta, phi, t, **options):
-        seen.append((theta.copy(), phi, t, options))
-        return federated_round(federation, theta, phi, t, **options)
+    def spied(federation, theta, t, sent):
+        seen.extend((theta.copy(), b.phi, t, b.purpose) for b in sent)
+        return federated_rounds(federation, theta, t, sent)
 
-    monkeypatch.setattr(meta, "federated_round", spied)
+    monkeypatch.setattr(meta, "federated_rounds", spied)
     step = refine_controller(fed, theta, PHI, 1)
     (theta_plus, plus, *_), (theta_minus, minus, *_) = seen
     assert np.array_equal(theta_plus, theta)
@@ -72,7 +72,7 @@ def test_both_virtual_rounds_start_from_the_rounds_model_on_streams_of_their_own
     assert np.allclose(plus + minus, 2 * PHI)
     assert np.allclose(np.abs(plus - PHI), 0.2)
     assert len(set(np.sign(plus - PHI).ravel())) == 2
-    assert [(t, options) for _, _, t, options in seen] == [(1, {"purpose": "virtual"})] * 2
+    assert [(t, purpose) for _, _, t, purpose in seen] == [(1, "virtual")] * 2
     assert not np.array_equal(step.phi, PHI)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from scipy.stats import t as student
 
-from qfl_core.methods import METHODS
+from qfl_core.methods import METHODS, method_named
 from qfl_core.runs import RunResult
 
 
@@ -39,7 +39,7 @@ def last_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's metrics in the last round as ``mean ± half interval``, methods in the paper's order."""
+    """Return each method's metrics in the last round as ``mean ± half interval``, the paper's methods first."""
     last = last_rounds(rounds)
     columns = {}
     for metric, title in FINAL_METRICS.items():
@@ -47,8 +47,8 @@ def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
         half = (found["high"] - found["low"]) / 2
         columns[title] = found["mean"].map("{:.2f}".format) + " ± " + half.map("{:.2f}".format)
     table = pd.DataFrame(columns)
-    present = [method for method in METHODS if method in table.index]
-    return table.loc[present].rename(index={name: METHODS[name].label for name in present}).rename_axis("method")
+    present = [*(m for m in METHODS if m in table.index), *(m for m in table.index if m not in METHODS)]
+    return table.loc[present].rename(index={name: method_named(name).label for name in present}).rename_axis("method")
 
 
 def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
     cost = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean()
     cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()
     cost = cost.round().astype(int)
-    return cost.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: METHODS[name].label)
+    return cost.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: method_named(name).label)
 
 
 def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ class DataSource:
     """Where rows came from.
 
     ``kind`` is ``"official"`` (identical to the published file), ``"local"`` (the user's file in the official
-    format) or ``"stand-in"`` (generated). ``sha256`` is the file's digest, or the generator's digest.
+    format), ``"bundled"`` (a library brings it) or ``"stand-in"`` (generated). ``sha256`` is the file's digest, or that
+    of the bundled values or the generator.
     """
 
     dataset: str
@@ -67,7 +68,7 @@ class Splits:
 
     @property
     def source(self) -> str:
-        """``"official"``, ``"local"`` or ``"stand-in"``."""
+        """``"official"``, ``"local"``, ``"bundled"`` or ``"stand-in"``."""
         return self.provenance.kind
 
     @property

@@ -14,9 +14,10 @@ from pathlib import Path
 from qfl_core.config import ExperimentConfig
 from qfl_core.errors import FederationError
 from qfl_core.federate.deployment import Deployment
-from qfl_core.federate.nodes import DEPLOYMENT
+from qfl_core.federate.nodes import DEPLOYMENT, require_no_memory
 from qfl_core.federate.site import export_client
 from qfl_core.federation import Federation
+from qfl_core.methods import method_named
 from qfl_core.paths import repository_root
 from qfl_core.records import RunFolder
 from qfl_core.runs import RunResult, run_identity, run_parent
@@ -47,6 +48,7 @@ def federate(
     repeat : run again although a finished run exists.
     say : takes the progress, a line at a time; stderr by default.
     """
+    require_no_memory(method_named(config.method))
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     app, federation, results = _app(), Federation.create(config), Path(results_dir).resolve()
     run = _Runs(config, federation, results)

@@ -17,6 +17,7 @@ from qfl_core.client import LocalResult
 from qfl_core.errors import FederationError
 from qfl_core.federate import wire
 from qfl_core.federation import Federation
+from qfl_core.methods import Method
 from qfl_core.runs import code_digest
 from qfl_core.server import Broadcast
 
@@ -70,6 +71,7 @@ class Nodes:
 
     def train(self, federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[LocalResult]:
         """Send the round to the participants' nodes and return the valid uploads, for each broadcast."""
+        require_no_memory(federation.method)
         participants = tuple(int(i) for i in federation.participants(t))
         request = _request(federation, t, theta[None], sent, participants)
         online = [n for n in self.grid.get_node_ids() if self.client_of.get(n, participants[0]) in participants]
@@ -183,6 +185,15 @@ class Nodes:
             raise FederationError(
                 f"round {t + 1}: {valid} of {asked} clients gave a valid answer, {least} are needed ({reasons})"
             )
+
+
+def require_no_memory(method: Method) -> None:
+    """Refuse a method whose correction remembers something of each client: messages do not carry it."""
+    if method.correction:
+        raise FederationError(
+            f"{method.label} keeps a state of each client from round to round, which does not travel: run it in one "
+            "process (python -m qfl_core run)"
+        )
 
 
 def _request(

@@ -22,7 +22,7 @@ from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.engines import make_engine
 from qfl_core.errors import DataError
 from qfl_core.federation import Federation, make_qnn
-from qfl_core.methods import METHODS
+from qfl_core.methods import method_named
 from qfl_core.records import write_text
 
 ROWS, AGREED = "rows.csv", "site.json"
@@ -102,7 +102,7 @@ def open_site(config: ExperimentConfig, folder: str | Path, client: int | None =
     engine = make_engine(config.engine, make_qnn(config), shots=config.shots)
     return SiteFederation(
         config=config,
-        method=METHODS[config.method],
+        method=method_named(config.method),
         splits=splits,
         partition=Partition(schedule["train"], schedule["val"], test),
         engine=engine,

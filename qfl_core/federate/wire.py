@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from qfl_core.client import TRACE, Attendance, LocalResult
+from qfl_core.aggregation import Attendance
+from qfl_core.client import TRACE, LocalResult
 from qfl_core.errors import FederationError
 from qfl_core.federation import Federation
 from qfl_core.server import Broadcast

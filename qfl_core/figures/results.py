@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.analysis import intervals
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS
-from qfl_core.methods import METHODS
+from qfl_core.figures.style import METHOD_COLOURS, method_colour
+from qfl_core.methods import METHODS, method_named
 from qfl_core.study import Study
 
 #: The four panels of the paper's comparison figures: column, title and the paper's label.
@@ -44,7 +44,7 @@ def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
 def method_curves(axis: Axes, table: pd.DataFrame, metric: str, suffix: str = "") -> None:
     """Draw one curve a method, in the method's colour."""
     for method in table["method"].unique():
-        line = {"color": METHOD_COLOURS[method], "label": METHODS[method].label + suffix}
+        line = {"color": method_colour(method), "label": method_named(method).label + suffix}
         curve(axis, table[table["method"] == method], metric, **line)
 
 

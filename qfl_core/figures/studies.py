@@ -12,19 +12,14 @@ from matplotlib.ticker import MaxNLocator
 from qfl_core.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE
-from qfl_core.methods import METHODS
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, TRACK_COLOURS, TRACK_MARKERS, method_colour, offsets
+from qfl_core.methods import METHODS, method_named
 from qfl_core.protocol import ALL, DEFAULTS, Search
 from qfl_core.sensitivity import METRICS, ControllerStudy, Sensitivity
 
-#: A dataset keeps its colour on every track; numbers over all tracks are black.
-_TRACKS = {ALL: "0.1", "baf": SAFE[0], "genome": SAFE[1], "baf-clean": SAFE[9], "genome-clean": SAFE[8]}
-_MARKERS = {ALL: "D", "baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s"}
-
-
-def _offsets(count: int, widest: float) -> np.ndarray:
-    """Return where several marks of one row stand, around its middle."""
-    return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
+#: Numbers over all tracks are black.
+_TRACKS = {ALL: "0.1", **TRACK_COLOURS}
+_MARKERS = {ALL: "D", **TRACK_MARKERS}
 
 
 def protocol_search(search: Search, name: str = "protocol_search") -> Sheet:
@@ -80,7 +75,7 @@ def _effects(axis: Axes, search: Search) -> None:
     effects = search.effects
     rows = {key: place for place, key in enumerate(effects.groupby(["factor", "level"], sort=False).groups)}
     tracks = [ALL, *search.plan.tracks] if len(search.plan.tracks) > 1 else [ALL]
-    for offset, track in zip(_offsets(len(tracks), 0.22), tracks, strict=True):
+    for offset, track in zip(offsets(len(tracks), 0.22), tracks, strict=True):
         mine = effects[effects["track"] == track]
         y = [rows[key] + offset for key in zip(mine["factor"], mine["level"], strict=True)]
         label = "all numbers" if track == ALL else track
@@ -148,7 +143,7 @@ def _executions(axis: Axes, clean: CleanStudy) -> None:
     for method in clean.study.methods:
         mine = rounds[(rounds["method"] == method) & (rounds["round"] > 0)]
         mean = mine.groupby("round")[[column, "executions"]].mean()
-        line = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}
+        line = {"color": method_colour(method), "label": method_named(method).label}
         axis.plot(mean["executions"], mean[column], marker="o", markersize=2.5, **line)
     goal = SHARE * clean.reference().mean()
     axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
@@ -200,7 +195,7 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
 def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
     levels = list(dict.fromkeys(table["level"]))
     tracks = list(dict.fromkeys(table["track"]))
-    for offset, track in zip(_offsets(len(tracks), 0.06), tracks, strict=True):
+    for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
         half = (mine["high"] - mine["mean"]).fillna(0)
@@ -225,7 +220,7 @@ def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
     gains = found.gains(metric)
     levels = list(dict.fromkeys(gains["level"]))
     tracks = list(found.studies)
-    for offset, track in zip(_offsets(len(tracks), 0.12), tracks, strict=True):
+    for offset, track in zip(offsets(len(tracks), 0.12), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
         half = (mine["high"] - mine["mean"]).fillna(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -16,8 +17,29 @@ SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
 METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
+#: Our extras; a method of one's own is drawn black.
+EXTRA_COLOURS = {"scaffold-qfl": SAFE[3], "duqfl-learned": SAFE[6]}
+#: A dataset keeps its colour on every track.
+TRACK_COLOURS = {
+    "baf": SAFE[0],
+    "genome": SAFE[1],
+    "baf-clean": SAFE[9],
+    "genome-clean": SAFE[8],
+    "breast-cancer": SAFE[2],
+}
+TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
+
+
+def method_colour(name: str) -> str:
+    """Return a method's colour, the same in every figure."""
+    return (METHOD_COLOURS | EXTRA_COLOURS).get(name, "0.1")
+
+
+def offsets(count: int, widest: float) -> np.ndarray:
+    """Return where several marks of one row stand, around its middle."""
+    return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
 
 
 def apply_style(final: bool = True) -> None:

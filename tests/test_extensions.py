@@ -1,0 +1,502 @@
+"""The extras and how to add one's own: equalities to the bit, memory that survives, and EXTENDING.md executed."""
+
+import dataclasses
+import importlib
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import federation, planted_splits, small
+
+from qfl_core import client, extensions, registry, runs
+from qfl_core.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+from qfl_core.errors import ConfigError, DataError
+from qfl_core.experiment import State, start, train
+from qfl_core.extensions import register_dataset, register_method
+from qfl_core.federation import Federation
+from qfl_core.meta import virtual_rounds
+from qfl_core.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named, roles_table
+from qfl_core.optimizers import spsa_block
+from qfl_core.registry import DATASETS, METHOD_NAMES, DatasetSpec
+from qfl_core.runs import find_runs, run_experiment, run_identity
+from qfl_core.scaffold import Scaffold
+from qfl_core.sweep import _run
+
+PAGE = Path(__file__).resolve().parent.parent / "EXTENDING.md"
+BEST, PROX = METHODS["duqfl-best"], METHODS["duqfl-prox"]
+
+
+@pytest.fixture
+def clean_tables(monkeypatch):
+    """Give the test tables of its own to register in."""
+    own = {"method": dict(registry.EXTRA_METHODS), "dataset": dict(DATASETS)}
+    yield
+    registry.EXTRA_METHODS.clear()
+    registry.EXTRA_METHODS.update(own["method"])
+    DATASETS.clear()
+    DATASETS.update(own["dataset"])
+    extensions.REGISTERED.clear()
+
+
+def told(fed, without=("memory", "logits")) -> list[str]:
+    """Return a run's records as text, without timings and what only an extra has."""
+    records = []
+    for record in train(fed):
+        state = {name: value for name, value in record["state"].items() if name not in without}
+        records.append(json.dumps(record | {"state": state, "seconds": 0}, default=lambda v: v.item(), sort_keys=True))
+    return records
+
+
+def states(fed) -> list[dict]:
+    return [record["state"] for record in train(fed)]
+
+
+# The table
+
+
+def test_the_papers_seven_stay_seven():
+    assert tuple(METHODS) == METHOD_NAMES
+    assert len(roles_table()) == 7
+    for name in ("scaffold-qfl", "duqfl-learned"):
+        assert ExperimentConfig(method=name).method == name
+        assert method_named(name).label.lower() == name
+
+
+def test_an_extra_is_its_base_but_for_one_switch():
+    words = {"label": "", "role": ""}
+    assert dataclasses.replace(SCAFFOLD_QFL, correction=None, **words) == dataclasses.replace(BEST, **words)
+    assert dataclasses.replace(DUQFL_LEARNED, aggregation=SAMPLE_SIZE, **words) == dataclasses.replace(PROX, **words)
+
+
+@pytest.mark.parametrize(
+    ("base", "switch", "reason"),
+    [
+        ("default-qfl", {"correction": Scaffold()}, "needs optimizer='spsa'"),
+        ("duqfl-drift", {"correction": Scaffold()}, "without projection"),
+        ("fedprox-qfl", {"aggregation": LEARNED}, "together with the controller"),
+        ("duqfl-prox", {"optimizer": "sgd"}, "optimizer='sgd', expected one of spsa"),
+    ],
+)
+def test_switches_that_cannot_work_together_are_refused(base, switch, reason):
+    with pytest.raises(ConfigError, match=reason):
+        dataclasses.replace(METHODS[base], **switch)
+
+
+# SCAFFOLD-QFL
+
+
+@dataclasses.dataclass(frozen=True)
+class Still(Scaffold):
+    """Variates that never leave 0."""
+
+    def update(self, memory, clients, pull):
+        return memory
+
+
+def test_with_variates_of_zero_it_is_its_base_to_the_bit():
+    settings = {"rounds": 3, "outer_period": 2}
+    still = dataclasses.replace(SCAFFOLD_QFL, correction=Still())
+    base = told(federation(method=BEST, **settings))
+    assert told(federation(method=still, **settings)) == base
+    assert told(federation(method=SCAFFOLD_QFL, **settings)) != base
+
+
+def test_with_one_client_it_is_its_base_to_the_bit():
+    settings = {"clients": 1, "rounds": 4, "outer_period": 2}
+    assert told(federation(method=SCAFFOLD_QFL, **settings)) == told(federation(method=BEST, **settings))
+
+
+def test_a_step_follows_the_gradient_and_the_shift():
+    theta, directions = np.array([[0.3, -0.2]]), np.array([[[1.0, -1.0]]])
+    shift = np.array([[0.5, 0.25]])
+    loss = lambda points: (points**2).sum(axis=2)  # noqa: E731
+    moved = spsa_block(theta, loss, np.array([0.1]), np.array([0.2]), directions, shift)
+    slope = 2 * 0.3 * 1 + 2 * -0.2 * -1
+    assert np.allclose(moved, theta - 0.1 * (slope * directions[0] + shift), atol=1e-15)
+
+
+def test_the_variate_is_the_mean_of_the_clients_estimates_weighted_by_their_rates(monkeypatch):
+    fed = federation(method=SCAFFOLD_QFL, unfolds=3, outer_period=0, rounds=2)
+    steps = []
+
+    def spied(theta, loss, eta, delta, directions, shift):
+        for direction in directions.swapaxes(0, 1):
+            moved = spsa_block(theta, loss, eta, delta, direction[:, None], shift)
+            steps.append((eta, (theta - moved) / eta[:, None] - shift))
+            theta = moved
+        return theta
+
+    monkeypatch.setattr(client, "spsa_block", spied)
+    begun, _ = start(fed)
+    # A controller that moves eta from unfold to unfold and from client to client.
+    begun = dataclasses.replace(begun, phi=begun.phi + np.linspace(-0.5, 0.5, 14).reshape(2, 7))
+    for record in train(fed, begun):
+        rates = np.array([eta for eta, _ in steps])
+        assert np.ptp(rates, axis=0).min() > 0.001
+        expected = (rates[:, :, None] * np.array([g for _, g in steps])).sum(axis=0) / rates.sum(axis=0)[:, None]
+        assert np.allclose(record["state"]["memory"]["variates"], expected, atol=1e-10)
+        steps.clear()
+
+
+def test_the_mean_variate_follows_the_servers_recursion_and_absent_clients_keep_theirs():
+    fed = federation(method=SCAFFOLD_QFL, clients=5, rounds=5, participation=0.6, outer_period=2)
+    found = [np.array(state["memory"]["variates"]) for state in states(fed)]
+    c = np.zeros(fed.num_weights)
+    for t, (before, after) in enumerate(itertools.pairwise(found)):
+        present = fed.participants(t)
+        assert len(present) == 3
+        absent = np.setdiff1d(np.arange(5), present)
+        assert np.array_equal(after[absent], before[absent])
+        c = c + len(present) / 5 * (after - before)[present].mean(axis=0)
+        assert np.allclose(after.mean(axis=0), c, atol=1e-14)
+        assert np.abs(after[present] - before[present]).min() > 0
+
+
+def test_virtual_rounds_use_the_variates_and_do_not_change_them():
+    settings = {"method": SCAFFOLD_QFL, "rounds": 3}
+    frozen = states(federation(outer_period=0, **settings))
+    tried = states(federation(outer_period=1, outer_learning_rate=0, **settings))
+    assert tried == frozen
+    fed = federation(outer_period=1, **settings)
+    state = State.from_json(tried[-1])
+    sent = virtual_rounds(fed, state.phi, 2, state.logits, Scaffold().shift(state.memory))[1]
+    assert all(np.array_equal(b.shift, Scaffold().shift(state.memory)) and np.abs(b.shift).max() > 0 for b in sent)
+
+
+# Learned weights
+
+
+def attendance(sizes, clients=None) -> Attendance:
+    nothing = np.zeros(len(sizes))
+    return Attendance(0, np.arange(len(sizes)) if clients is None else clients, np.array(sizes), nothing, nothing)
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=12))
+def test_logits_of_zero_are_fedavg_to_the_bit(sizes):
+    who = attendance(sizes)
+    assert np.array_equal(LEARNED(who, np.zeros(len(sizes))), SAMPLE_SIZE(who))
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))
+def test_learned_weights_are_weights_whatever_the_logits(drawn):
+    sizes, logits = (np.array(column) for column in zip(*drawn, strict=True))
+    w = LEARNED(attendance(sizes), logits)
+    assert (w >= 0).all()
+    assert w.sum() == pytest.approx(1, abs=1e-12)
+    n, a = sizes, np.clip(logits, -50, 50)
+    if np.array_equal(a, logits):
+        assert np.allclose(w, n * np.exp(a) / (n * np.exp(a)).sum(), rtol=1e-9)
+
+
+def test_a_client_takes_its_own_logit_whoever_else_is_there():
+    w = LEARNED(attendance([10, 10], clients=np.array([1, 3])), np.array([9.0, 0.0, 9.0, np.log(3)]))
+    assert np.allclose(w, [0.25, 0.75])
+
+
+@pytest.mark.parametrize("bad", [[0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1.0]])
+def test_a_rule_whose_weights_are_none_is_refused(bad):
+    def wrong(attendance, logits):
+        return np.array(bad)
+
+    with pytest.raises(DataError, match=r"wrong gave the weights .* expected 2 of at least 0 with sum 1"):
+        Aggregation(wrong)(attendance([1, 1]))
+
+
+def test_learned_weights_that_do_not_move_are_its_base_to_the_bit():
+    settings = {"rounds": 3, "outer_period": 1, "outer_learning_rate": 0}
+    outer = ("meta_loss_plus", "meta_loss_minus", "controller_gradient_norm")
+    found = []
+    for method in (DUQFL_LEARNED, PROX):
+        records = [json.loads(text) for text in told(federation(method=method, **settings))]
+        for row in (row for record in records for row in record["outer_meta"]):
+            assert [row.pop(name) for name in outer]
+        found.append(records)
+    assert found[0] == found[1]
+
+
+def test_one_pair_of_virtual_rounds_refines_controller_and_weights():
+    settings = {"rounds": 2, "outer_period": 1, "outer_perturbation": 0.2, "outer_learning_rate": 2.0}
+    fed, base = federation(method=DUQFL_LEARNED, **settings), federation(method=PROX, **settings)
+    theirs, ours = list(train(base)), list(train(fed))
+    assert [r["global_accuracies"][0].get("circuits_virtual") for r in ours] == [
+        r["global_accuracies"][0].get("circuits_virtual") for r in theirs
+    ]
+    (row,) = ours[1]["outer_meta"]
+    slope = (row["meta_loss_plus"] - row["meta_loss_minus"]) / 0.4
+    begun = State.from_json(ours[0]["state"])
+    (for_phi, for_logits), sent = virtual_rounds(fed, begun.phi, 0, begun.logits)
+    assert np.array_equal(for_phi, virtual_rounds(base, begun.phi, 0)[0][0])
+    assert np.allclose([b.logits for b in sent], [0.2 * for_logits, -0.2 * for_logits])
+    assert np.allclose(ours[1]["state"]["logits"], -2.0 * slope * for_logits, atol=1e-14)
+    assert np.allclose(np.array(ours[1]["state"]["phi"]) - begun.phi, -2.0 * slope * for_phi, atol=1e-12)
+
+
+def test_learned_weights_move_and_decide_the_next_model():
+    settings = {"rounds": 3, "outer_period": 1, "outer_learning_rate": 5.0}
+    records = list(train(federation(method=DUQFL_LEARNED, **settings)))
+    weights = [[row["aggregation_weight"] for row in r["client_trace"] if row["unfold"] == 1] for r in records[1:]]
+    sizes = [np.array([row["client_size"] for row in r["client_trace"] if row["unfold"] == 1]) for r in records[1:]]
+    assert np.array_equal(weights[0], sizes[0] / sizes[0].sum())
+    assert np.abs(weights[1] - sizes[1] / sizes[1].sum()).max() > 1e-4
+    assert np.sum(weights, axis=1) == pytest.approx([1, 1, 1], abs=1e-12)
+    assert records[3]["state"]["theta"] != list(train(federation(method=PROX, **settings)))[3]["state"]["theta"]
+
+
+# Memory survives
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C."""
+
+
+@pytest.mark.parametrize("name", ["scaffold-qfl", "duqfl-learned"])
+def test_a_run_stopped_after_any_round_ends_in_the_same_bytes(name, tmp_path, monkeypatch):
+    config, splits = small(method=name, rounds=3, outer_period=1, participation=0.7), planted_splits()
+
+    def files(result):
+        return {path.name: path.read_bytes() for path in result.path.iterdir() if path.name != "timings.csv"}
+
+    whole = run_experiment(config, tmp_path / "whole", splits=splits)
+    learnt = {"scaffold-qfl": "memory_variates", "duqfl-learned": "logits"}[name]
+    assert len(whole.parameters[learnt]) == 4
+    assert np.abs(whole.parameters[learnt][-1]).max() > 0
+    for kept in range(1, 4):
+
+        def stopped(federation, state=None, kept=kept):
+            for done, record in enumerate(train(federation, state)):
+                if done == kept:
+                    raise Interruption
+                yield record
+
+        monkeypatch.setattr(runs, "train", stopped)
+        with pytest.raises(Interruption):
+            run_experiment(config, tmp_path / f"{kept}", splits=splits)
+        monkeypatch.setattr(runs, "train", train)
+        assert files(run_experiment(config, tmp_path / f"{kept}", splits=splits)) == files(whole)
+
+
+# Over messages
+
+
+def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages():
+    pytest.importorskip("flwr")
+    from fakegrid import FakeGrid
+
+    from qfl_core.federate.nodes import Nodes, Patience
+
+    config = small(dataset="breast-cancer", method="duqfl-learned", outer_period=1, participation=0.7)
+    fed = Federation.create(config)
+    grid = FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
+    over = dataclasses.replace(fed, clients=Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01)))
+    assert told(over, without=()) == told(fed, without=())
+    for message in grid.down:
+        assert set(message.content["model"]) == {"theta", "phi"}
+        assert set(message.content["round"]) == {"t", "participants", "purposes", "adam_rates", "code", "data"}
+
+
+def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch, tmp_path):
+    pytest.importorskip("flwr")
+    from qfl_core import flower_app
+    from qfl_core.errors import FederationError
+    from qfl_core.federate import launch
+    from qfl_core.federate.nodes import Nodes
+
+    def never(*_, **__):
+        raise AssertionError("something was started")
+
+    reason = "SCAFFOLD-QFL keeps a state of each client .* does not travel"
+    config = small(method="scaffold-qfl")
+    monkeypatch.setattr(launch, "Deployment", never)
+    with pytest.raises(FederationError, match=reason):
+        launch.federate(config, tmp_path)
+    monkeypatch.setattr(flower_app, "Nodes", never)
+    monkeypatch.setattr(flower_app, "_end_with", lambda _: None)
+    with pytest.raises(FederationError, match=reason):
+        flower_app.serve(None, SimpleNamespace(run_config={"experiment": config.to_json()}))
+    with pytest.raises(FederationError, match=reason):
+        list(train(dataclasses.replace(federation(method=SCAFFOLD_QFL), clients=Nodes(grid=None))))
+
+
+# Breast cancer
+
+
+def test_the_breast_cancer_parts_are_disjoint_complete_stratified_and_decided_by_the_seed():
+    config = ExperimentConfig(dataset="breast-cancer")
+    splits, again, other = (load_splits(c) for c in (config, config, config.replace(seed=1)))
+    rows = np.concatenate([part.origin for part in splits.parts.values()])
+    assert sorted(rows) == list(range(569))
+    assert sum(part.y.sum() for part in splits.parts.values()) == 212  # malignant
+    assert [part.y.mean() for part in splits.parts.values()] == pytest.approx([212 / 569] * 3, abs=0.01)
+    for part, same, different in zip(*(s.parts.values() for s in (splits, again, other)), strict=True):
+        assert np.array_equal(part.X, same.X)
+        assert np.array_equal(part.y, same.y)
+        assert not np.array_equal(part.origin, different.origin)
+    assert splits.provenance.sha256 == other.provenance.sha256
+
+
+def test_no_row_outside_the_training_part_moves_the_breast_cancer_encoder(monkeypatch):
+    from qfl_core.data import breast_cancer
+
+    config = ExperimentConfig(dataset="breast-cancer")
+    splits = load_splits(config)
+    X, y = breast_cancer.bundled(return_X_y=True)
+    spoilt = X.copy()
+    spoilt[np.concatenate([splits.val.origin, splits.test.origin])] *= 7
+    monkeypatch.setattr(breast_cancer, "bundled", lambda return_X_y: (spoilt, y))
+    found = load_splits(config)
+    assert np.array_equal(found.train.X, splits.train.X)
+    assert not np.array_equal(found.test.X, splits.test.X)
+
+
+@pytest.mark.parametrize("source", ["auto", "official", "stand-in"])
+def test_breast_cancer_says_that_it_is_bundled_whatever_source_is_asked_for(source, tmp_path):
+    config = small(dataset="breast-cancer", source=source, features=4, rounds=1)
+    result = run_experiment(config, tmp_path)
+    assert result.environment["data"]["source"] == "bundled"
+    assert result.path.parts[-4] == "breast-cancer-pca"
+
+
+def test_the_encoder_does_not_depend_on_the_order_it_meets_the_rows_in():
+    config = ExperimentConfig(dataset="breast-cancer")
+    plain, shuffled = load_splits(config), load_splits(config, order=np.random.default_rng(0))
+    assert np.allclose(plain.test.X, shuffled.test.X, atol=1e-9)
+
+
+# Registering one's own
+
+
+@pytest.mark.parametrize("name", ["duqfl-prox", "scaffold-qfl"])
+def test_the_packages_names_are_taken(name, clean_tables):
+    with pytest.raises(ConfigError, match=f"method '{name}' is the package's own"):
+        register_method(name, PROX)
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "A", "", "-x", "x y", ".", 3])
+def test_a_name_that_is_no_folders_is_refused(name, clean_tables):
+    with pytest.raises(ConfigError, match="small letters, digits and single hyphens"):
+        register_method(name, PROX)
+
+
+def test_what_cannot_be_registered_is_named(clean_tables):
+    with pytest.raises(ConfigError, match="must be a qfl_core.methods.Method, got dict"):
+        register_method("mine", {"optimizer": "spsa"})
+    with pytest.raises(ConfigError, match="must be a qfl_core.registry.DatasetSpec, got function"):
+        register_dataset("mine", load_splits)
+    with pytest.raises(ConfigError, match="tracks of another dataset"):
+        register_dataset("mine-clean", DATASETS["baf"])
+    space = {}
+    exec("def load(config, order=None): ...", space)
+    with pytest.raises(ConfigError, match="the code of load cannot be read"):
+        register_dataset("mine", DatasetSpec(space["load"], (1, 1, 1), DATASETS["baf"].encodings))
+
+
+RULE = """
+import dataclasses
+from qfl_core import METHODS, register_method
+from qfl_core.aggregation import Aggregation
+
+def rule(attendance, logits):
+    return attendance.sizes{power} / (attendance.sizes{power}).sum()
+
+register_method("powered", dataclasses.replace(METHODS["fedprox-qfl"], label="Powered", aggregation=Aggregation(rule)))
+"""
+
+
+def test_a_changed_file_is_another_run_and_unknown_methods_runs_are_left_out(clean_tables, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    splits, found = planted_splits(), []
+    for power in ("", " ** 2"):
+        (tmp_path / "powered.py").write_text(RULE.replace("{power}", power))
+        importlib.invalidate_caches()
+        sys.modules.pop("powered", None)
+        importlib.import_module("powered")
+        config = small(method="powered", rounds=1)
+        found.append(run_experiment(config, tmp_path / "results", splits=splits))
+        assert run_experiment(config, tmp_path / "results", splits=splits).path == found[-1].path
+    assert found[0].path != found[1].path
+    assert found[0].environment["extensions"] != found[1].environment["extensions"]
+    assert not np.array_equal(found[0].weights, found[1].weights)
+    assert len(find_runs(tmp_path / "results", method="powered")) == 2
+    own = list(extensions.REGISTERED.values())
+    registry.EXTRA_METHODS.pop("powered")
+    extensions.REGISTERED.clear()
+    assert find_runs(tmp_path / "results") == []
+    # A worker of a sweep is told what its parent registered.
+    config = config.__class__.__new__(config.__class__)  # as unpickled: without a check of its values
+    config.__dict__.update(small(rounds=1).to_dict() | {"method": "powered", "dataset": "breast-cancer"})
+    config.__dict__.update(train_size=200, val_size=60, test_size=60, angle_range=(0.0, 1.0))
+    _, path = _run(config, str(tmp_path / "worker"), False, own)
+    assert (path / "DONE").is_file()
+
+
+def test_the_packages_runs_keep_their_identity(clean_tables):
+    before = run_identity(small(), "data")
+    register_method("mine", dataclasses.replace(PROX, label="Mine", projection=True, proximal=False))
+    assert run_identity(small(), "data") == before
+    mine = run_identity(small(method="mine"), "data")
+    register_method("mine", dataclasses.replace(PROX, label="Mine"))
+    assert run_identity(small(method="mine"), "data") != mine
+
+
+# EXTENDING.md
+
+
+def test_the_code_of_the_page_runs_and_gives_the_extras_numbers_to_the_bit(clean_tables, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert [name for name, _ in blocks] == ["my_method", "my_data", "my_aggregation", "my_study"]
+    assert len(blocks) == PAGE.read_text(encoding="utf-8").count("```python")
+    for name, code in blocks:
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+        assert len([line for line in code.splitlines() if line.strip()]) <= 25
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, _ in blocks:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.import_module(name)
+    assert re.search(r"test_roc_auc: my-scaffold - duqfl-best = [+-]\d\.\d+ .* n = 2", capsys.readouterr().out)
+    found = {run.config.method: run for run in find_runs("my_results", seed=0)}
+    assert set(found) == {"my-scaffold", "my-learned", "duqfl-best", "duqfl-prox"}
+    assert found["my-learned"].environment["data"]["source"] == "bundled"
+    for mine, extra in {"my-scaffold": "scaffold-qfl", "my-learned": "duqfl-learned"}.items():
+        config = found[mine].config.replace(dataset="breast-cancer", method=extra)
+        assert np.array_equal(run_experiment(config, "theirs").weights, found[mine].weights)
+    for name in [name for name, _ in blocks]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+# Do they help?
+
+
+def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
+    from qfl_core.config import load_profile
+    from qfl_core.errors import RunError
+    from qfl_core.extras import BASES, METRICS, read_extras, run_extras
+    from qfl_core.figures.extras import extensions as sheet
+
+    settings, part = load_profile("smoke"), {"tracks": ["breast-cancer"], "seeds": [0, 1, 2]}
+    with pytest.raises(RunError, match="12 runs of track 'breast-cancer'"):
+        read_extras(settings, part, tmp_path)
+    run_extras(settings, part, tmp_path)
+    found = read_extras(settings, part, tmp_path)
+    assert len(found.differences) == len(BASES) * len(METRICS)
+    rounds = found.studies["breast-cancer"].rounds
+    last = rounds[rounds["round"] == rounds["round"].max()].set_index(["method", "seed"])
+    for row in found.differences.itertuples():
+        expected = (last.loc[row.extra, row.metric] - last.loc[row.base, row.metric]).mean()
+        assert row.mean == pytest.approx(expected, abs=1e-12)
+        assert row.low <= row.mean <= row.high
+        assert row.verdict == "no difference shown"  # three seeds cannot show one
+    assert found.facts[0] == "data: breast-cancer bundled"
+    assert len(found.factors) == 3 * settings.config("breast-cancer").clients
+    assert found.verdict().count("no difference shown") == 2
+    assert len(sheet(found).panels) == len(METRICS) + 2
