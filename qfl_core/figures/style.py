@@ -23,8 +23,8 @@ EXTRA_COLOURS = {"scaffold-qfl": SAFE[3], "duqfl-learned": SAFE[6]}
 TRACK_COLOURS = {
     "baf": SAFE[0],
     "genome": SAFE[1],
-    "baf-clean": SAFE[9],
-    "genome-clean": SAFE[8],
+    "baf-clean": SAFE[0],
+    "genome-clean": SAFE[1],
     "breast-cancer": SAFE[2],
 }
 TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
