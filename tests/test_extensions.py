@@ -124,6 +124,10 @@ def test_a_step_follows_the_gradient_and_the_shift():
     assert np.allclose(moved, theta - 0.1 * (slope * directions[0] + shift), atol=1e-15)
 
 
+def test_the_shift_takes_the_clients_variate_away_and_adds_the_mean():
+    assert Scaffold().shift({"variates": np.array([[1.0, 4.0], [3.0, 0.0]])}).tolist() == [[1.0, -2.0], [-1.0, 2.0]]
+
+
 def test_the_variate_is_the_mean_of_the_clients_estimates_weighted_by_their_rates(monkeypatch):
     fed = federation(method=SCAFFOLD_QFL, unfolds=3, outer_period=0, rounds=2)
     steps = []
