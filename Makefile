@@ -85,6 +85,10 @@ notebook-NN: ## Run one notebook and those it reads from, e.g. make notebook-03
 figures: setup ## Redraw every figure and table from saved results, without training
 	@$(RUN) notebooks/05_plotting.ipynb $(OUT)/05_plotting.ipynb
 
+.PHONY: report
+report: setup ## Build build/report/index.html from what reproduce made (PROFILE=); trains nothing, needs no network to read
+	@$(PY) -m qfl_core.report --profile $(PROFILE)
+
 .PHONY: protocol-search
 protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
 	@$(PY) -m qfl_core.protocol --profile $(PROFILE)

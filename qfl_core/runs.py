@@ -216,7 +216,7 @@ def environment(federation: Federation, identity: str) -> dict[str, Any]:
         **({"extensions": own} if (own := digests(federation.config)) else {}),
         "identity": identity,
         "code_sha256": code_digest(),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
@@ -227,7 +227,8 @@ def environment(federation: Federation, identity: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _commit() -> str:
+def commit() -> str:
+    """Return the checkout's commit, ``-dirty`` where files differ from it, or ``"unknown"``."""
     root = repository_root()
     if root is None:
         return "unknown"

@@ -29,6 +29,7 @@ FLOORS = [
     {"study", "flower_app"},
     {"protocol", "clean", "sensitivity", "extras"},
     {"figures", "hardware", "bench", "__main__"},
+    {"report"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 

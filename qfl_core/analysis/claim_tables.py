@@ -89,11 +89,7 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
             "verdict": f"**{row.verdict}**",
             "parts": row.parts_holding,
             "deciding part": row.deciding_part,
-            "claimed": f"{row.claimed} {_sign(row.claimed)}{row.bound:.4g}",
-            "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
-            "paper": _number(row.paper),
-            "p": _number(row.p_corrected, "{:.3f}"),
-            "seeds": row.seeds,
+            **shown_numbers(row),
             "data": row.source,
         }
         for row in claims_table(verdicts).itertuples()
@@ -102,6 +98,17 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
         f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
         "sign-flip test's, corrected for all parts of all claims.\n\n"
     ) + markdown(pd.DataFrame(rows))
+
+
+def shown_numbers(row) -> dict[str, object]:
+    """Return the numbers of a row of either table, as text that a reader sees."""
+    return {
+        "claimed": f"{row.claimed} {_sign(row.claimed)}{row.bound:.4g}",
+        "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
+        "paper": _number(row.paper),
+        "p": _number(row.p_corrected, "{:.3f}"),
+        "seeds": row.seeds,
+    }
 
 
 def _sign(claimed: str) -> str:

@@ -1,0 +1,111 @@
+"""What each figure and table shows, in one sentence, in the order of the report."""
+
+from __future__ import annotations
+
+#: Figures by heading: file name without its ending, and caption.
+FIGURES: dict[str, dict[str, str]] = {
+    "The method": {
+        "fl_Archi": "The federation: data stays with the clients, selected weights go up, the global model and the "
+        "controller come down.",
+        "duqfl_prox_overview": "One round of DUQFL-Prox: unfolded local training of a client (Algorithm 1), "
+        "aggregation (Algorithm 2) and refinement of the controller (Algorithm 3).",
+    },
+    "The paper's comparisons": {
+        "baf_global_client_metrics": "BAF: global accuracy, mean client test accuracy, train-test gap and client "
+        "fairness gap over rounds, beside what classical models score on the same angles.",
+        "genome_global_client_metrics": "Genome with word ids, an encoding that leaks the label: the same four "
+        "metrics over rounds, beside what classical models score on the same angles.",
+        "metrics_BAF_1": "BAF: recall, precision, F1 and specificity of the global model over rounds, test solid and "
+        "validation dashed.",
+        "metrics_BAF_2": "BAF: ROC-AUC, PR-AUC and MCC of the global model over rounds, test solid and validation "
+        "dashed, and the client fairness gap.",
+        "ablation_duqfl_components": "Genome: Default-QFL and the four unfolded variants, which add best-unfold "
+        "selection, step projection and the proximal term.",
+        "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, step "
+        "projection and the proximal term.",
+        "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
+    },
+    "The claims": {
+        "claims_baf": "Every tested part of the claims about BAF: our estimate with its 95 % interval, the paper's "
+        "value where it prints one, and in grey where the claim wants it.",
+        "claims_genome": "Every tested part of the claims about genome, devices and theory, drawn as for BAF.",
+    },
+    "The controller": {
+        "controller_behaviour": "Learning rate, perturbation and loss reduction of each unfold over rounds, and how "
+        "often each unfold is uploaded.",
+        "controller_heatmaps": "Mean learning rate and perturbation for every client and unfold.",
+        "loss_shift_trace": "How far an unfold moves the weights over rounds, and what it takes off the loss at which "
+        "learning rate and perturbation.",
+        "unfold_level_behaviour": "Learning rate, perturbation and loss reduction by unfold, each as a share of its "
+        "largest, and which unfold is uploaded.",
+        "controller_learning": "What a learnt controller gains over a frozen one, for several outer periods m and "
+        "rates α, and the learning rate at which it ends.",
+    },
+    "The data": {
+        "baf_angles": "BAF: the density of each of the four input angles, by class.",
+        "genome_encodings": "Genome: the first angle of every sequence against its place in the class-sorted file "
+        "list; with word ids it is that place.",
+        "leak_audit": "Balanced accuracy of classical models on every genome encoding, its rows met in file order and "
+        "shuffled: where shuffling costs accuracy, the encoding leaks the label.",
+        "baf_client_mix": "BAF: share of the preferred label and chunk size of every client and round.",
+        "genome_client_mix": "Genome: share of the preferred label and chunk size of every client and round.",
+    },
+    "The clean track": {
+        "baf_encodings": "Validation ROC-AUC of a QNN trained on pooled BAF data for every encoding tried; the "
+        "simplest of those tied with the best is taken.",
+        "baf_clean": "BAF under the encoding that validation prefers: scores over rounds for all methods, and ROC-AUC "
+        "against the circuits spent.",
+        "genome_clean": "Genome with 4-mer counts, which do not leak: scores over rounds for all methods, and "
+        "accuracy against the circuits spent.",
+    },
+    "What it depends on": {
+        "protocol_search": "Readings of what the paper leaves open: their distance from its numbers, the effect of "
+        "each choice, and the closest reading beside the paper.",
+        "sensitivity_mu": "DUQFL-Prox in the last round, for several proximal coefficients μ.",
+        "sensitivity_skew_ratio": "DUQFL-Prox in the last round, from even labels to one label a client.",
+        "sensitivity_dirichlet_alpha": "DUQFL-Prox in the last round, from IID clients to extreme Dirichlet ownership.",
+        "sensitivity_clients": "DUQFL-Prox in the last round, for several numbers of clients.",
+        "sensitivity_participation": "DUQFL-Prox in the last round, when only a share of the clients takes part.",
+    },
+    "Devices": {
+        "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
+        "device noise and on the backend that the panel's title names.",
+        "ibm_workload_evidence": "The ledger of jobs: what ran where, as what kind, and what it cost.",
+        "noise_study": "Test accuracy against noise and against shots, and each seed's steadiness over checkpoints.",
+    },
+}
+
+#: Tables by file name without its ending: heading, caption. The claims have a section of their own.
+TABLES: dict[str, tuple[str, str]] = {
+    "final_metrics": (
+        "Final metrics beside the paper's",
+        "Last round, mean over seeds and 95 % interval; the last column tells whether the paper's number lies inside.",
+    ),
+    "qualitative_comparison": (
+        "Qualitative comparison",
+        "✓✓ the best mean over seeds, ✓ in the better half of the distance from best to worst, − otherwise; the "
+        "paper's mark in brackets.",
+    ),
+    "method_roles": ("Roles of the methods", "The switches that tell the methods apart, from the code that runs them."),
+    "configuration": ("Settings", "What the paper prints, and what this profile runs with."),
+    "datasets": ("Datasets", "What each track is trained on."),
+    "clean_baf": (
+        "Clean track, BAF",
+        "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
+    ),
+    "clean_genome": (
+        "Clean track, genome",
+        "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
+    ),
+    "protocol_candidates": (
+        "Protocol search: candidates",
+        "Readings of the paper's open points by their distance (root mean square) from its numbers.",
+    ),
+    "protocol_effects": ("Protocol search: effects", "What each choice changes of that distance."),
+    "notation": ("Notation", "The paper's symbols and the names that the code uses for them."),
+}
+
+
+def figure_names() -> list[str]:
+    """Return every captioned figure, in the order of the report."""
+    return [name for group in FIGURES.values() for name in group]

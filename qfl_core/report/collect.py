@@ -1,0 +1,127 @@
+"""What the report is made of: found on disk, all of it, before anything is written. Nothing is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+
+from qfl_core.config import CLEAN, Profile, load_profile
+from qfl_core.errors import RunError
+from qfl_core.methods import METHODS
+from qfl_core.paths import figures_dir, repository_root
+from qfl_core.report.captions import TABLES, figure_names
+from qfl_core.report.notebooks import title
+from qfl_core.study import Study, read_study
+
+#: Tables that the section of claims is made from.
+CLAIM_TABLES = ("claims", "claim_parts")
+
+
+@dataclass(frozen=True)
+class ExecutedNotebook:
+    """A notebook that ran: its file, first heading, seconds and parameters."""
+
+    path: Path
+    title: str
+    seconds: float
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> ExecutedNotebook:
+        """Read what papermill stored of the execution."""
+        book = nbformat.read(path, as_version=4)
+        stored = book.metadata.get("papermill", {})
+        return cls(path, title(book), float(stored.get("duration") or 0.0), dict(stored.get("parameters", {})))
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Everything that a report shows; ``not_drawn`` names captioned figures that these datasets do not make."""
+
+    profile: str
+    studies: Mapping[str, Study]
+    references: Mapping[str, pd.DataFrame]
+    figures: Mapping[str, Path]
+    tables: Mapping[str, pd.DataFrame]
+    notebooks: tuple[ExecutedNotebook, ...]
+    not_drawn: tuple[str, ...] = ()
+
+
+def collect(profile: str) -> Material:
+    """Find the profile's results, figures, tables and executed notebooks.
+
+    Raises
+    ------
+    RunError
+        When something is missing: it lists everything that is, and names the command that makes it.
+    """
+    root = repository_root() or Path.cwd()
+    folder, build = figures_dir(profile), root / "build" / profile
+    settings = load_profile(profile)
+    named = sorted(path.name for path in (root / "notebooks").glob("*.ipynb"))
+    notebooks = {name: ExecutedNotebook.read(build / name) for name in named if (build / name).is_file()}
+    plotting = next((book.parameters for name, book in notebooks.items() if name.startswith("05")), {})
+    seeds = plotting.get("seeds", list(settings.seeds))
+    datasets = plotting.get("datasets", list(settings.datasets))
+    settings = load_profile(profile, experiment=plotting.get("experiment"))
+
+    drawn = [path.stem for path in sorted(folder.glob("*.png"))]
+    ordered = [name for name in figure_names() if name in drawn]
+    absent = [name for name in figure_names() if name not in drawn]
+    excused = set(datasets) < set(settings.datasets)
+    no_tables = [name for name in (*CLAIM_TABLES, *TABLES) if not (folder / "tables" / f"{name}.csv").is_file()]
+
+    missing = []
+    if lacking := [name for name in named if name not in notebooks]:
+        missing.append(f"{len(lacking)} of {len(named)} executed notebooks in build/{profile}: {_some(lacking)}")
+    shown = folder.relative_to(root).as_posix()
+    if absent and not excused:
+        missing.append(f"{len(absent)} figures in {shown}: {_some(absent)}")
+    if no_tables and not excused:
+        missing.append(f"{len(no_tables)} tables in {shown}/tables: {_some(no_tables)}")
+    studies, no_runs = _studies(settings, datasets, seeds)
+    missing += no_runs
+    if missing:
+        only_drawing = not lacking and not no_runs
+        command = "make figures" if only_drawing else "make reproduce"
+        command += "" if profile == "paper" else f" PROFILE={profile}"
+        listed = "".join(f"\n  - {line}" for line in missing)
+        raise RunError(f"nothing was written; the report of profile {profile!r} needs{listed}\nmake them: {command}")
+
+    return Material(
+        profile=profile,
+        studies=studies,
+        references={track: study.reference_scores for track, study in studies.items()},
+        figures={name: folder / f"{name}.png" for name in (*ordered, *(n for n in drawn if n not in ordered))},
+        tables=read_tables(folder / "tables"),
+        notebooks=tuple(notebooks.values()),
+        not_drawn=tuple(absent),
+    )
+
+
+def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """Read the tables of claims and those of :data:`TABLES` that are there; a word that is missing is empty."""
+    paths = {name: folder / f"{name}.csv" for name in (*CLAIM_TABLES, *TABLES)}
+    words = ("id", "part", "source", "rule", "note", "candidate", "Symbol")
+    as_text, empty = dict.fromkeys(words, str), dict.fromkeys(words, "")
+    return {name: pd.read_csv(path, dtype=as_text).fillna(empty) for name, path in paths.items() if path.is_file()}
+
+
+def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[dict[str, Study], list[str]]:
+    """Return the studies of both tracks of every dataset, and what is missing of them."""
+    studies, missing = {}, []
+    for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
+        try:
+            studies[track] = read_study(settings, track, METHODS, seeds)
+        except RunError as error:
+            missing.append(str(error).partition(";")[0])
+    return studies, missing
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
