@@ -1,9 +1,10 @@
-"""A small report for tests: planted runs of two tracks, the repository's own figures, tables and stored notebooks."""
+"""A small report for tests: planted runs of two tracks, small pictures, the repository's own tables and notebooks."""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 from planted import planted_splits, small
 
 from qfl_core.paths import figures_dir, repository_root
@@ -14,10 +15,11 @@ from qfl_core.study import REFERENCES, Study
 
 SEEDS = (0, 1, 2)
 METHODS = ("default-qfl", "fedprox-qfl", "duqfl-prox")
+NOTEBOOKS = ("02_baselines", "03_duqfl_prox")
 
 
 def planted_study(track: str, folder: Path, rounds: int, methods=METHODS) -> Study:
-    """Train the methods on planted data, a second or so for all."""
+    """Train the methods on planted data."""
     splits = planted_splits()
     configs = [small(method=method, seed=seed, rounds=rounds) for method in methods for seed in SEEDS]
     runs = [run_experiment(config, folder / track, splits=splits) for config in configs]
@@ -25,19 +27,29 @@ def planted_study(track: str, folder: Path, rounds: int, methods=METHODS) -> Stu
 
 
 def planted_references(level: float) -> pd.DataFrame:
-    """Return classical scores, a row a seed and model, as a study has them."""
-    rng = np.random.default_rng(0)
+    """Return classical scores, a row a seed and model, as a study has them; they differ between seeds."""
+    scores = ("accuracy", "balanced_accuracy", "roc_auc")
     rows = [
-        {"model": model, "seed": seed, **dict.fromkeys(("accuracy", "balanced_accuracy", "roc_auc"), level + 0.01 * i)}
+        {"model": model, "seed": seed, **dict.fromkeys(scores, level + 0.01 * i + 0.02 * seed)}
         for i, model in enumerate(REFERENCES)
         for seed in SEEDS
     ]
-    return pd.DataFrame(rows).assign(accuracy=lambda table: table["accuracy"] + rng.uniform(0, 0.05, len(table)))
+    return pd.DataFrame(rows)
+
+
+def planted_figures(folder: Path) -> dict[str, Path]:
+    """Write a picture of noise for every captioned figure; every second one is wide."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    paths = {name: folder / f"{name}.png" for name in figure_names()}
+    for i, path in enumerate(paths.values()):
+        Image.fromarray(rng.integers(0, 255, (90, 400 if i % 2 else 120), dtype=np.uint8)).save(path)
+    return paths
 
 
 def planted_material(folder: Path) -> Material:
-    """Return the material of a report; its notebooks are those that the repository stores."""
-    root, drawn = repository_root(), figures_dir("paper")
+    """Return the material of a report, as :func:`qfl_core.report.collect.collect` does for a profile."""
+    stored = repository_root() / "notebooks"
     studies = {
         "baf": planted_study("baf", folder, rounds=3),
         "baf-clean": planted_study("baf-clean", folder, rounds=4, methods=METHODS[::2]),
@@ -46,7 +58,7 @@ def planted_material(folder: Path) -> Material:
         profile="smoke",
         studies=studies,
         references={"baf": planted_references(0.8)},
-        figures={name: drawn / f"{name}.png" for name in figure_names()},
-        tables=read_tables(drawn / "tables"),
-        notebooks=tuple(ExecutedNotebook.read(path) for path in sorted((root / "notebooks").glob("*.ipynb"))),
+        figures=planted_figures(folder / "figures"),
+        tables=read_tables(figures_dir("paper") / "tables"),
+        notebooks=tuple(ExecutedNotebook.read(stored / f"{name}.ipynb") for name in NOTEBOOKS),
     )

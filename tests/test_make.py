@@ -96,6 +96,10 @@ def test_figures_are_redrawn_without_running_anything_else(clone):
     assert make(clone, "figures") == (0, ["05"])
 
 
+def test_the_report_is_built_without_running_anything(clone):
+    assert make(clone, "report") == (0, [])
+
+
 def test_results_are_removed_only_after_a_yes(clone):
     (clone / "results").mkdir()
     make(clone, "clean")

@@ -20,24 +20,24 @@ FIGURES: dict[str, dict[str, str]] = {
         "metrics_BAF_2": "BAF: ROC-AUC, PR-AUC and MCC of the global model over rounds, test solid and validation "
         "dashed, and the client fairness gap.",
         "ablation_duqfl_components": "Genome: Default-QFL and the four unfolded variants, which add best-unfold "
-        "selection, step projection and the proximal term.",
-        "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, step "
-        "projection and the proximal term.",
+        "selection, then step projection or the proximal term.",
+        "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, then step "
+        "projection or the proximal term.",
         "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
     },
     "The claims": {
-        "claims_baf": "Every tested part of the claims about BAF: our estimate with its 95 % interval, the paper's "
-        "value where it prints one, and in grey where the claim wants it.",
-        "claims_genome": "Every tested part of the claims about genome, devices and theory, drawn as for BAF.",
+        "claims_baf": "Parts of the claims on BAF, on steadiness and on the controller: our estimate with its 95 % "
+        "interval, the paper's value where it prints one, and in grey where the claim wants it.",
+        "claims_genome": "Parts of the claims on genome, devices and theory, drawn in the same way.",
     },
     "The controller": {
-        "controller_behaviour": "Learning rate, perturbation and loss reduction of each unfold over rounds, and how "
-        "often each unfold is uploaded.",
-        "controller_heatmaps": "Mean learning rate and perturbation for every client and unfold.",
-        "loss_shift_trace": "How far an unfold moves the weights over rounds, and what it takes off the loss at which "
-        "learning rate and perturbation.",
-        "unfold_level_behaviour": "Learning rate, perturbation and loss reduction by unfold, each as a share of its "
-        "largest, and which unfold is uploaded.",
+        "controller_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction of each unfold over "
+        "rounds, and how often each unfold is uploaded.",
+        "controller_heatmaps": "DUQFL-Prox: mean learning rate and perturbation for every client and unfold.",
+        "loss_shift_trace": "DUQFL-Prox: how far an unfold moves the weights over rounds, and what it takes off the "
+        "loss at which learning rate and perturbation.",
+        "unfold_level_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction by unfold, each as a "
+        "share of its largest, and which unfold is uploaded.",
         "controller_learning": "What a learnt controller gains over a frozen one, for several outer periods m and "
         "rates α, and the learning rate at which it ends.",
     },
@@ -47,8 +47,8 @@ FIGURES: dict[str, dict[str, str]] = {
         "list; with word ids it is that place.",
         "leak_audit": "Balanced accuracy of classical models on every genome encoding, its rows met in file order and "
         "shuffled: where shuffling costs accuracy, the encoding leaks the label.",
-        "baf_client_mix": "BAF: share of the preferred label and chunk size of every client and round.",
-        "genome_client_mix": "Genome: share of the preferred label and chunk size of every client and round.",
+        "baf_client_mix": "BAF: share of label 1 and number of samples of every client and round.",
+        "genome_client_mix": "Genome: share of label 1 and number of samples of every client and round.",
     },
     "The clean track": {
         "baf_encodings": "Validation ROC-AUC of a QNN trained on pooled BAF data for every encoding tried; the "
