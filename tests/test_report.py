@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from planted_report import METHODS, SEEDS, planted_material
 from qfl_core import paths
 from qfl_core.analysis import intervals
 from qfl_core.analysis.tables import notation_table
+from qfl_core.errors import RunError
 from qfl_core.report import __main__ as command
 from qfl_core.report import collect as collecting
 from qfl_core.report.captions import FIGURES, TABLES, figure_names
@@ -91,13 +93,30 @@ def test_what_is_missing_is_told_before_anything_is_written(empty_clone, capsys)
     assert not (empty_clone / "build").exists()
 
 
-def test_only_figures_missing_ask_for_no_training(empty_clone, monkeypatch):
+def test_figures_alone_are_drawn_again_by_the_notebook_that_draws_them(empty_clone, monkeypatch):
     monkeypatch.setattr(collecting, "_studies", lambda *asked: ({}, []))
-    (empty_clone / "build" / "smoke").mkdir(parents=True)
-    stored = (ROOT / "notebooks" / "05_plotting.ipynb").read_text()
-    (empty_clone / "build" / "smoke" / "05_plotting.ipynb").write_text(stored)
-    with pytest.raises(collecting.RunError, match="make them: make figures PROFILE=smoke"):
+    shutil.copytree(DRAWN / "tables", empty_clone / "build/figures/smoke/tables")
+    for name in {*figure_names()} - {"leak_audit"}:
+        (empty_clone / "build/figures/smoke" / f"{name}.png").touch()
+    (empty_clone / "build" / "smoke").mkdir()
+    for name in ("01_preprocessing.ipynb", "05_plotting.ipynb"):
+        for place in ("notebooks", "build/smoke"):
+            shutil.copy(ROOT / "notebooks" / name, empty_clone / place)
+    command = "make -W notebooks/01_preprocessing.ipynb notebook-01 PROFILE=smoke"
+    with pytest.raises(RunError, match=f"1 figures in build/figures/smoke: leak_audit\nmake them:\n  {command}$"):
         collecting.collect("smoke")
+    (empty_clone / "build/figures/smoke/claims_baf.png").unlink()
+    with pytest.raises(RunError, match=f"{command}\n  make figures PROFILE=smoke$"):
+        collecting.collect("smoke")
+
+
+def test_each_notebook_draws_what_the_report_says_it_draws():
+    """Figures are saved by name; those of notebooks 01 and 06 come from the modules that only these import."""
+    for number, module in (("01", "data"), ("06", "hardware")):
+        source = (ROOT / "qfl_core" / "figures" / f"{module}.py").read_text()
+        saved = re.findall(r'Sheet\(\s*f?"([^"]+)"', source)
+        names = {name.replace("{dataset}", dataset) for name in saved for dataset in ("baf", "genome")}
+        assert names == set(collecting.DRAWN_BY[number])
 
 
 def test_an_unknown_profile_is_refused(capsys):

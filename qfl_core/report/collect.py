@@ -21,6 +21,12 @@ from qfl_core.study import Study, read_study
 #: Tables that the section of claims is made from.
 CLAIM_TABLES = ("claims", "claim_parts")
 
+#: Figures of notebooks 01 and 06; notebook 05 draws all others.
+DRAWN_BY = {
+    "01": ("baf_angles", "genome_encodings", "leak_audit", "baf_client_mix", "genome_client_mix"),
+    "06": ("real_ibm_validation", "ibm_workload_evidence", "noise_study"),
+}
+
 
 @dataclass(frozen=True)
 class ExecutedNotebook:
@@ -73,25 +79,19 @@ def collect(profile: str) -> Material:
     drawn = [path.stem for path in sorted(folder.glob("*.png"))]
     ordered = [name for name in figure_names() if name in drawn]
     absent = [name for name in figure_names() if name not in drawn]
-    excused = set(datasets) < set(settings.datasets)
     no_tables = [name for name in (*CLAIM_TABLES, *TABLES) if not (folder / "tables" / f"{name}.csv").is_file()]
-
-    missing = []
-    if lacking := [name for name in named if name not in notebooks]:
-        missing.append(f"{len(lacking)} of {len(named)} executed notebooks in build/{profile}: {_some(lacking)}")
-    shown = folder.relative_to(root).as_posix()
-    if absent and not excused:
-        missing.append(f"{len(absent)} figures in {shown}: {_some(absent)}")
-    if no_tables and not excused:
-        missing.append(f"{len(no_tables)} tables in {shown}/tables: {_some(no_tables)}")
     studies, no_runs = _studies(settings, datasets, seeds)
-    missing += no_runs
+
+    lacking = [name for name in named if name not in notebooks]
+    missing = _told(lacking, f"of {len(named)} executed notebooks in build/{profile}") + no_runs
+    commands = ["make reproduce"] if missing else _drawing(absent, no_tables, named)
+    if not set(datasets) < set(settings.datasets):  # one dataset alone does not make them all
+        place = folder.relative_to(root).as_posix()
+        missing += _told(absent, f"figures in {place}") + _told(no_tables, f"tables in {place}/tables")
     if missing:
-        only_drawing = not lacking and not no_runs
-        command = "make figures" if only_drawing else "make reproduce"
-        command += "" if profile == "paper" else f" PROFILE={profile}"
         listed = "".join(f"\n  - {line}" for line in missing)
-        raise RunError(f"nothing was written; the report of profile {profile!r} needs{listed}\nmake them: {command}")
+        asked = "".join(f"\n  {command} PROFILE={profile}" for command in commands)
+        raise RunError(f"nothing was written; the report of profile {profile!r} needs{listed}\nmake them:{asked}")
 
     return Material(
         profile=profile,
@@ -102,6 +102,19 @@ def collect(profile: str) -> Material:
         notebooks=tuple(notebooks.values()),
         not_drawn=tuple(absent),
     )
+
+
+def _drawing(figures: list[str], tables: list[str], notebooks: list[str]) -> list[str]:
+    """Return the commands that draw figures and tables again from saved results."""
+    drawn_by = {number: [name for name in figures if name in mine] for number, mine in DRAWN_BY.items()}
+    commands = [
+        f"make -W notebooks/{name} notebook-{number}"
+        for number, mine in drawn_by.items()
+        for name in notebooks
+        if mine and name.startswith(number)
+    ]
+    others = set(figures) - {name for mine in drawn_by.values() for name in mine}
+    return [*commands, *(["make figures"] if others or tables else [])]
 
 
 def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
@@ -123,5 +136,7 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     return studies, missing
 
 
-def _some(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def _told(names: list[str], what: str, most: int = 4) -> list[str]:
+    """Return a line that counts and names what is missing, or none."""
+    some = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return [f"{len(names)} {what}: {some}"] if names else []
