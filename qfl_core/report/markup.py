@@ -5,17 +5,23 @@ from __future__ import annotations
 import base64
 import html
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
+#: A table with more rows than this scrolls in its box, under its header.
+LONG = 25
+
 
 def text(value: object) -> str:
-    """Return a value as escaped text; numbers with a fraction keep four digits, what is missing is empty."""
+    """Return a value as escaped text; fractions have three decimals, what is missing is empty."""
     if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
         return ""
-    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    # A per cent sign stays with its number.
+    return html.escape(f"{value:.3f}" if isinstance(value, float) else str(value)).replace(" %", "&nbsp;%")
 
 
 def slug(title: str) -> str:
@@ -24,28 +30,26 @@ def slug(title: str) -> str:
     return "-".join(letters.split())
 
 
-def table(rows: pd.DataFrame, label: str, raw: Mapping[str, object] | None = None) -> str:
+def table(rows: pd.DataFrame, label: str, raw: Mapping[str, Callable[[str], str]] | None = None) -> str:
     """Return a table in a box of its own that scrolls where it is wider than the page.
 
     ``raw`` maps a column to a function that makes its cells' HTML.
     """
     raw = raw or {}
-    numbers = {name for name in rows.columns if pd.api.types.is_numeric_dtype(rows[name])}
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in rows.columns)
-    lines = []
-    for values in rows.itertuples(index=False, name=None):
-        cells = []
-        for name, value in zip(rows.columns, values, strict=True):
-            kind = ' class="number"' if name in numbers else ""
-            cells.append(f"<td{kind}>{raw[name](value) if name in raw else text(value)}</td>")
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    body = "\n".join(lines)
-    return scrolling(f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>", label)
+    kinds = {name: ' class="number"' if pd.api.types.is_numeric_dtype(rows[name]) else "" for name in rows.columns}
+    head = "".join(f'<th scope="col"{kinds[name]}>{text(name)}</th>' for name in rows.columns)
+    columns = [
+        [f"<td{kinds[name]}>{raw.get(name, text)(value)}</td>" for value in rows[name].tolist()]
+        for name in rows.columns
+    ]
+    body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
+    kind = "scroll tall" if len(rows) > LONG else "scroll"
+    return scrolling(f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>", label, kind)
 
 
-def scrolling(inside: str, label: str) -> str:
-    """Return a box that scrolls sideways, by keyboard too."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(label)}">{inside}</div>'
+def scrolling(inside: str, label: str, kind: str = "scroll") -> str:
+    """Return a box that scrolls sideways, and a tall one also down; by keyboard too."""
+    return f'<div class="{kind}" tabindex="0" role="region" aria-label="{html.escape(label)}">{inside}</div>'
 
 
 def figure(name: str, path: Path, caption: str) -> str:
@@ -57,7 +61,7 @@ def figure(name: str, path: Path, caption: str) -> str:
     image = f'<img src="{source}" width="{width}" height="{height}" alt="{html.escape(caption)}" loading="lazy">'
     return (
         f'<figure id="figure-{html.escape(name)}" class="card{wide}">{scrolling(image, f"figure {name}")}\n'
-        f"<figcaption>{html.escape(caption)} <code>{html.escape(name)}</code></figcaption></figure>"
+        f"<figcaption>{text(caption)} <code>{html.escape(name)}</code></figcaption></figure>"
     )
 
 
@@ -70,6 +74,6 @@ def facts(rows: Mapping[str, object]) -> str:
 def folded(title: str, inside: str, name: str, is_open: bool = False, note: str = "") -> str:
     """Return a part that opens and closes, with a heading."""
     mark = " open" if is_open else ""
-    said = f"<p>{html.escape(note)}</p>\n" if note else ""
+    said = f"<p>{text(note)}</p>\n" if note else ""
     heading = f"<summary><h3>{html.escape(title)}</h3></summary>"
     return f'<details id="{html.escape(name)}"{mark}>{heading}\n{said}{inside}</details>'
