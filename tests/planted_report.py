@@ -52,7 +52,7 @@ def planted_material(folder: Path) -> Material:
     stored = repository_root() / "notebooks"
     studies = {
         "baf": planted_study("baf", folder, rounds=3),
-        "baf-clean": planted_study("baf-clean", folder, rounds=4, methods=METHODS[::2]),
+        "genome-clean": planted_study("genome-clean", folder, rounds=4, methods=METHODS[::2]),
     }
     return Material(
         profile="smoke",

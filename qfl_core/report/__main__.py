@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from qfl_core.errors import ConfigError, DataError, RunError
+from qfl_core.errors import exit_code
 from qfl_core.paths import repository_root
 
 
@@ -16,6 +16,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
     parser.add_argument("--out", type=Path, help="folder to write to (default: build/report)")
     asked = parser.parse_args(arguments)
+    return exit_code("qfl_core.report", lambda: _build(asked), "every page is either the old one or the new one")
+
+
+def _build(asked: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -23,12 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     from qfl_core.report.page import write_report
 
     root = repository_root() or Path.cwd()
-    folder = asked.out or root / "build" / "report"
-    try:
-        pages = write_report(collect(asked.profile), folder)
-    except (ConfigError, DataError, RunError) as error:
-        print(f"qfl_core.report: {error}", file=sys.stderr)
-        return 1
+    pages = write_report(collect(asked.profile), asked.out or root / "build" / "report")
     megabytes = pages[0].stat().st_size / 1e6
     print(f"{_shown(pages[0], root)}: {megabytes:.1f} MB, works without network, alone or with its notebooks")
     for page in pages[1:]:

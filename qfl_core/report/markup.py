@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import html
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
+from PIL import Image
 
 #: A table with more rows than this scrolls in its box, under its header.
 LONG = 25
+#: Figures are drawn for paper, where letters of seven points can be read.
+ENLARGED = 1.25
+#: A column whose cells are no longer than this, in letters, is not broken into lines.
+SHORT = 30
 
 
 def text(value: object) -> str:
@@ -36,7 +40,7 @@ def table(rows: pd.DataFrame, label: str, raw: Mapping[str, Callable[[str], str]
     ``raw`` maps a column to a function that makes its cells' HTML.
     """
     raw = raw or {}
-    kinds = {name: ' class="number"' if pd.api.types.is_numeric_dtype(rows[name]) else "" for name in rows.columns}
+    kinds = {name: _kind(rows[name]) for name in rows.columns}
     head = "".join(f'<th scope="col"{kinds[name]}>{text(name)}</th>' for name in rows.columns)
     columns = [
         [f"<td{kinds[name]}>{raw.get(name, text)(value)}</td>" for value in rows[name].tolist()]
@@ -47,15 +51,27 @@ def table(rows: pd.DataFrame, label: str, raw: Mapping[str, Callable[[str], str]
     return scrolling(f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>", label, kind)
 
 
+def _kind(column: pd.Series) -> str:
+    """Return the class of a column's cells: numbers stand right, short words on one line."""
+    if pd.api.types.is_numeric_dtype(column):
+        return ' class="number"'
+    return ' class="short"' if column.astype(str).str.len().max() <= SHORT else ""
+
+
 def scrolling(inside: str, label: str, kind: str = "scroll") -> str:
     """Return a box that scrolls sideways, and a tall one also down; by keyboard too."""
     return f'<div class="{kind}" tabindex="0" role="region" aria-label="{html.escape(label)}">{inside}</div>'
 
 
 def figure(name: str, path: Path, caption: str) -> str:
-    """Return a figure with its PNG inside the page; the caption is also what a screen reader says."""
+    """Return a figure with its PNG inside the page; the caption is also what a screen reader says.
+
+    It is shown in the size that it was drawn for, somewhat enlarged, or as wide as the page.
+    """
     data = path.read_bytes()
-    width, height = struct.unpack(">II", data[16:24])  # of the header chunk, which is always first
+    with Image.open(path) as image:
+        size, dots = image.size, image.info.get("dpi", (96.0, 96.0))[0]
+    width, height = (round(ENLARGED * 96 * pixels / dots) for pixels in size)
     source = f"data:image/png;base64,{base64.b64encode(data).decode('ascii')}"
     wide = " wide" if width > 1.8 * height else ""
     image = f'<img src="{source}" width="{width}" height="{height}" alt="{html.escape(caption)}" loading="lazy">'

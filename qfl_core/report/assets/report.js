@@ -67,7 +67,7 @@ function draw(choice) {
   const limits = data.metrics[metric];
   const clip = (value) => Math.min(limits.high ?? value, Math.max(limits.low ?? value, value));
   const width = Math.max(box.clientWidth, 280);
-  const height = Math.round(Math.min(440, Math.max(260, width * 0.5)));
+  const height = Math.round(Math.min(440, Math.max(300, width * 0.45)));
   const seen = references.map((line) => line.value);
   for (const { points, runs } of curves) {
     for (const p of points) if (p) seen.push(p.mean, ...(p.low === null ? [] : [clip(p.low), clip(p.high)]));
