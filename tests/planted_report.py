@@ -15,7 +15,7 @@ from qfl_core.study import REFERENCES, Study
 
 SEEDS = (0, 1, 2)
 METHODS = ("default-qfl", "fedprox-qfl", "duqfl-prox")
-NOTEBOOKS = ("02_baselines", "03_duqfl_prox")
+NOTEBOOKS = ("02_baselines", "04_ablations")
 
 
 def planted_study(track: str, folder: Path, rounds: int, methods=METHODS) -> Study:

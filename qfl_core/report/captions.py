@@ -67,6 +67,10 @@ FIGURES: dict[str, dict[str, str]] = {
         "sensitivity_clients": "DUQFL-Prox in the last round, for several numbers of clients.",
         "sensitivity_participation": "DUQFL-Prox in the last round, when only a share of the clients takes part.",
     },
+    "Extensions": {
+        "extensions": "Two methods of ours against the methods that they are without their own switch, a dataset that "
+        "is not in the paper, and how far learned aggregation weights move from FedAvg's.",
+    },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
         "device noise and on the backend that the panel's title names.",
@@ -96,6 +100,10 @@ TABLES: dict[str, tuple[str, str]] = {
     "clean_genome": (
         "Clean track, genome",
         "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
+    ),
+    "extensions": (
+        "Extensions",
+        "Extra − base in the last round over paired seeds, with 95 % intervals; p is corrected for all rows together.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",

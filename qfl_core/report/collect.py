@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 
 from qfl_core.config import CLEAN, Profile, load_profile
 from qfl_core.errors import RunError
+from qfl_core.extras import read_extras
 from qfl_core.methods import METHODS
 from qfl_core.paths import figures_dir, repository_root
 from qfl_core.report.captions import TABLES, figure_names
@@ -126,13 +127,21 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[dict[str, Study], list[str]]:
-    """Return the studies of both tracks of every dataset, and what is missing of them."""
+    """Return the studies of both tracks of every dataset with our extras, and what is missing of them."""
     studies, missing = {}, []
     for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
         try:
             studies[track] = read_study(settings, track, METHODS, seeds)
         except RunError as error:
             missing.append(str(error).partition(";")[0])
+    try:
+        extras = read_extras(settings, settings.part("extensions", {})).studies
+    except RunError as error:
+        return studies, [*missing, str(error).partition(";")[0]]
+    for track, extra in extras.items():
+        study = studies.get(track, replace(extra, runs=()))
+        added = [run for run in extra.runs if run.config.method not in study.methods]
+        studies[track] = replace(study, runs=(*study.runs, *added))
     return studies, missing
 
 

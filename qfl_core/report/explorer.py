@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.colors import to_hex
 from scipy.stats import t as student
 
+from qfl_core.analysis.evidence import RUN_TRACKS
 from qfl_core.config import CLEAN
-from qfl_core.figures.style import METHOD_COLOURS
-from qfl_core.methods import METHODS
+from qfl_core.figures.style import method_colour
+from qfl_core.methods import METHODS, method_named
+from qfl_core.registry import EXTRA_METHODS
 from qfl_core.study import Study
 
 #: A second sign of a method beside its colour, as SVG writes dashes; the proposed method's line is whole.
-DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "5 2 1 2", "")
+DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "5 2 1 2", "", "8 2 2 2 2 2", "1 3")
 #: Digits kept of a value: far below what separates seeds.
 DIGITS = 6
 
@@ -79,8 +82,9 @@ def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.Data
 
 
 def _look(method: str) -> dict[str, str]:
-    dashes = DASHES[list(METHODS).index(method) % len(DASHES)]
-    return {"label": METHODS[method].label, "colour": METHOD_COLOURS[method], "dashes": dashes}
+    place = [*METHODS, *EXTRA_METHODS].index(method)
+    colour = to_hex(method_colour(method))
+    return {"label": method_named(method).label, "colour": colour, "dashes": DASHES[place % len(DASHES)]}
 
 
 def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
@@ -94,7 +98,8 @@ def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
             for name in METRICS
         }
     config = study.runs[0].config
-    kind = "sound encoding" if study.track.endswith(CLEAN) else "the paper's track"
+    kind = "the paper's track" if study.track in RUN_TRACKS else "an extension"
+    kind = "sound encoding" if study.track.endswith(CLEAN) else kind
     return {
         "label": f"{study.track}: {kind} ({config.encoding})",
         "facts": "  ·  ".join(study.facts),

@@ -8,19 +8,31 @@ import nbformat
 
 from qfl_core.report.mathml import mathml
 
-#: Code spans, which stay as they are, then display and inline mathematics.
-_MATH = re.compile(r"(`+)(?:.|\n)*?\1|\$\$(?P<display>(?:.|\n)+?)\$\$|(?<![\\\w$])\$(?P<inline>[^$\n]+?)\$(?!\w)")
+#: Code, which stays as it is; display and inline mathematics; links to files.
+_PIECES = re.compile(
+    r"""(?P<code>(`+)(?:.|\n)*?\2)
+    | \$\$(?P<display>(?:.|\n)+?)\$\$
+    | (?<![\\\w$])\$(?P<inline>[^$\n]+?)\$(?!\w)
+    | (?<!!)\[(?P<words>[^\]]+)\]\((?!\w+:|\#)(?P<file>[^)\s]+)\)""",
+    re.VERBOSE,
+)
+_NOTEBOOK = re.compile(r"(?:.*/)?(\d\d)_\w+\.ipynb")
 
 
-def with_mathml(markdown: str) -> str:
-    """Return Markdown whose TeX is MathML."""
+def portable(markdown: str) -> str:
+    """Return Markdown that stands alone: TeX as MathML, links to notebooks to their pages, other files only named."""
+    return _PIECES.sub(_portable, markdown)
 
-    def convert(found: re.Match) -> str:
-        if found["display"]:
-            return mathml(found["display"], display=True)
-        return mathml(found["inline"]) if found["inline"] else found[0]
 
-    return _MATH.sub(convert, markdown)
+def _portable(found: re.Match) -> str:
+    if found["display"]:
+        return mathml(found["display"], display=True)
+    if found["inline"]:
+        return mathml(found["inline"])
+    if found["file"]:
+        notebook = _NOTEBOOK.fullmatch(found["file"])
+        return f"[{found['words']}]({notebook[1]}.html)" if notebook else found["words"]
+    return found[0]
 
 
 def title(book: nbformat.NotebookNode) -> str:
@@ -36,7 +48,7 @@ def body(book: nbformat.NotebookNode) -> str:
     pictures = 0
     for cell in book.cells:
         if cell.cell_type == "markdown":
-            cell.source = with_mathml(cell.source)
+            cell.source = portable(cell.source)
         for output in cell.get("outputs", []):
             if "image/png" in output.get("data", {}):
                 pictures += 1
