@@ -40,14 +40,13 @@ def write_report(material: Material, folder: Path) -> list[Path]:
 def index_page(material: Material) -> str:
     """Return the report; it needs no other file and, by its own policy, may load none."""
     script = _asset("report.js")
-    sources = {run.environment["data"]["source"] for study in material.studies.values() for run in study.runs}
     return Template(_asset("index.html")).substitute(
         policy=_policy(script),
         style=_asset("report.css"),
         script=script,
         data=embedded(explorer_data(material.studies, material.references)),
         profile=text(material.profile),
-        warning=_warning(material.profile, sources),
+        warning=_warning(material),
         claims=sections.claims(material),
         figures=sections.figures(material),
         tables=sections.tables(material),
@@ -85,11 +84,16 @@ def _policy(script: str | None = None) -> str:
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {runs}"
 
 
-def _warning(profile: str, sources: set[str]) -> str:
+def _warning(material: Material) -> str:
     """Return what a reader must know before any number."""
     said = []
-    if profile == "smoke":
+    if material.profile == "smoke":
         said.append("The smoke profile makes every experiment small: its numbers mean nothing by themselves.")
-    if "stand-in" in sources:
-        said.append("Data: generated stand-ins, not the official files.")
-    return f'<p class="warning">{" ".join(said)}</p>' if said else ""
+    generated = [
+        track
+        for track, study in material.studies.items()
+        if any(run.environment["data"]["source"] == "stand-in" for run in study.runs)
+    ]
+    if generated:
+        said.append(f"The data of {', '.join(generated)} are generated stand-ins, not the official files.")
+    return f'<p class="warning">{text(" ".join(said))}</p>' if said else ""
