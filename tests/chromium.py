@@ -9,7 +9,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import websocket
 
@@ -109,7 +109,8 @@ def chromium(profile: Path):
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         port = _port(profile / "DevToolsActivePort", process)
-        with urlopen(f"http://127.0.0.1:{port}/json", timeout=20) as answer:
+        direct = build_opener(ProxyHandler({}))
+        with direct.open(f"http://127.0.0.1:{port}/json", timeout=20) as answer:
             tabs = json.load(answer)
         page = Page(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))
         try:
