@@ -70,7 +70,7 @@ def pooled_qnn(
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         p = engine.probabilities(encoded["train"], theta)
-        return (weight * slope(p, y, EXACT_MARGIN)) @ engine.gradient(encoded["train"], theta)
+        return engine.pullback(encoded["train"], theta, weight * slope(p, y, EXACT_MARGIN))
 
     ends = []
     for start in range(recipe.starts):

@@ -257,6 +257,19 @@ def test_gradient_of_the_paper_model_is_the_two_term_shift(rng):
     assert np.abs(engine.gradient(engine.encode(X), w) - expected).max() < TOLERANCE
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, num_qubits=st.integers(1, 4), strategy=st.sampled_from(STRATEGIES), count=st.integers(1, 20))
+def test_the_pullback_is_the_weighted_sum_of_gradients(seed, num_qubits, strategy, count):
+    rng = np.random.default_rng(seed)
+    models = [QNN(num_qubits), QNN(num_qubits, ansatz=random_circuit(rng, num_qubits, "w", 3, 10))]
+    for qnn in models:
+        engine = make_engine("statevector", qnn, strategy=strategy)
+        encoded = engine.encode(rng.uniform(-3, 3, (count, num_qubits)))
+        w, cotangent = rng.uniform(-2, 2, qnn.num_weights), rng.normal(size=count)
+        expected = cotangent @ engine.gradient(encoded, w)
+        assert np.abs(engine.pullback(encoded, w, cotangent) - expected).max() < 1e-11
+
+
 # --- threads and memory ---
 
 

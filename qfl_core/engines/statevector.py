@@ -163,6 +163,23 @@ class StatevectorEngine(CachedEngine):
                 out[b] = slope if jacobian is None else np.einsum("nk,kp->np", slope, jacobian[b])
         return out[0] if weights.ndim == 1 else out
 
+    def pullback(self, encoded: Encoded, weights: np.ndarray, cotangent: np.ndarray) -> np.ndarray:
+        """Return sum_n cotangent_n dP_n / d weights, (P,), for ``weights : (P,)`` and ``cotangent : (n,)``.
+
+        P_n is linear in its stored row, so the rows are summed first: one pass over the samples for all weights.
+        """
+        self._check_encoded(encoded)
+        weights = check_weights(weights, self.qnn.num_weights)
+        functions = self._ansatz.program.angles
+        if self.strategy != "products" or not functions.is_identity:
+            return cotangent @ self.gradient(encoded, weights)
+        angles = functions.evaluate(weights[None])[0]
+        shift = (np.pi / 2) * np.eye(len(angles))
+        with self._limit():
+            row = cotangent @ encoded.rows[: len(encoded)]
+            up, down = self._entries(angles + shift), self._entries(angles - shift)
+            return 0.5 * (up - down) @ row
+
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
         return self._from_angles(encoded, self._ansatz.program.angles.evaluate(weights))
 
