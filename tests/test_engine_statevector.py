@@ -261,8 +261,10 @@ def test_gradient_of_the_paper_model_is_the_two_term_shift(rng):
 @given(seed=seeds, num_qubits=st.integers(1, 4), strategy=st.sampled_from(STRATEGIES), count=st.integers(1, 20))
 def test_the_pullback_is_the_weighted_sum_of_gradients(seed, num_qubits, strategy, count):
     rng = np.random.default_rng(seed)
-    models = [QNN(num_qubits), QNN(num_qubits, ansatz=random_circuit(rng, num_qubits, "w", 3, 10))]
-    for qnn in models:
+    feature_map = z_feature_map(num_qubits, reps=1)
+    ansatzes = (real_amplitudes(num_qubits, reps=2), random_circuit(rng, num_qubits, "w", 3, 10))
+    for ansatz in ansatzes:
+        qnn = QNN(num_qubits, feature_map=feature_map, ansatz=ansatz)
         engine = make_engine("statevector", qnn, strategy=strategy)
         encoded = engine.encode(rng.uniform(-3, 3, (count, num_qubits)))
         w, cotangent = rng.uniform(-2, 2, qnn.num_weights), rng.normal(size=count)
