@@ -25,6 +25,7 @@ from qfl_core.checks import (
     positive_interval,
     rates,
 )
+from qfl_core.display import config_html
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
 
@@ -221,6 +222,15 @@ class ExperimentConfig:
     def from_yaml(cls, text: str) -> ExperimentConfig:
         """Build a config from YAML text (safe-loaded)."""
         return cls.from_dict(_safe_yaml(text, "the config"))
+
+    def defaults(self) -> dict[str, Any]:
+        """Return what every field would be, were only the dataset and the encoding given."""
+        own = ExperimentConfig(dataset=self.dataset, encoding=self.encoding)
+        named = {"dataset": ExperimentConfig().dataset, "encoding": ExperimentConfig(dataset=self.dataset).encoding}
+        return {name: getattr(own, name) for name in self.describe()} | named
+
+    def _repr_html_(self) -> str:
+        return config_html(self, self.defaults(), self.describe())
 
 
 _OF_DATASET = ("encoding", "train_size", "val_size", "test_size")

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "qfl_core"
 # A room may import from rooms on its own or an earlier line, never from a later one.
 FLOORS = [
     {"errors", "streams"},
-    {"registry", "paths", "checks", "progress"},
+    {"registry", "paths", "checks", "progress", "display"},
     {"config"},
     {"data", "qnn", "aggregation", "scaffold", "losses", "metrics", "controller", "optimizers"},
     {"engines", "methods"},
