@@ -121,9 +121,7 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 .PHONY: test
 test: setup ## Run all tests with coverage, compare the notebooks' stored outputs, check that every figure is drawn
-	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(PY) -m coverage run -m pytest -n 2 -m "not (flower and slow)" tests
-	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report
+	@$(PY) -m pytest -n 2 -m "not (flower and slow)" --cov=qfl_core --cov-report=term:skip-covered --cov-fail-under=90 tests
 	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(PY) -m pytest tests/check_figures.py
