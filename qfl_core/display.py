@@ -6,6 +6,7 @@ Marks are words and symbols, never colours alone, and text keeps the notebook's 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -32,10 +33,13 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "✓" if value else "×"
     if isinstance(value, float):  # NumPy's too
-        return f"{value:.4g}"
+        return "–" if math.isnan(value) else f"{value:.4g}"
     if isinstance(value, tuple):
         return ", ".join(_text(part) for part in value)
-    return "none" if value is None else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return f"{type(value).__name__}({', '.join(map(_text, held))})"
+    return "none" if value is None else str(getattr(value, "__name__", value))
 
 
 def config_html(config: Any, defaults: Mapping[str, Any], meanings: Mapping[str, str]) -> str:

@@ -133,3 +133,13 @@ def test_a_table_of_anything_is_escaped_and_may_be_empty():
 
     assert Cells(ShownTable({HOSTILE: Row(HOSTILE)})._repr_html_()).rows[1] == [HOSTILE, HOSTILE]
     assert Cells(ShownTable()._repr_html_()).rows == [[""]]
+
+
+def test_values_are_shown_by_what_they_mean():
+    @dataclass(frozen=True)
+    class Rule:
+        of: object
+        learned: bool
+
+    told = [True, float("nan"), 1 / 3, None, (0.0, 1), Rule(len, False), "text"]
+    assert Cells(html_table(["x"], [told])).rows[1] == ["✓", "–", "0.3333", "none", "0, 1", "Rule(len, ×)", "text"]
