@@ -191,6 +191,14 @@ def test_a_config_in_a_results_folder_that_names_a_path_is_refused(run, field):
     assert main(["show", run.path.name, "--results", str(results)]) == 1
 
 
+@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.parametrize("text", [None, "", "[]", "{"])
+def test_a_run_whose_config_is_gone_or_damaged_is_told(run, text):
+    (run.path / "config.json").unlink() if text is None else (run.path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"config\.json of run {run.path.name}"):
+        load_runs(run.path.parents[4])
+
+
 @pytest.mark.parametrize("name", ["../outside", "/etc", "*", "baf-pca/../.."])
 def test_show_takes_names_of_runs_and_no_paths(run, name, capsys):
     assert main(["show", name, "--results", str(run.path.parents[4])]) == 1
