@@ -124,8 +124,8 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 ##@ Check
 
 .PHONY: test
-test: setup ## Run all tests, compare the notebooks' stored outputs, check that every figure is drawn
-	@$(PY) -m pytest -n 2 -m "not (flower and slow)" tests
+test: setup ## Run all tests with coverage, compare the notebooks' stored outputs, check that every figure is drawn
+	@$(PY) -m pytest -n 2 -m "not (flower and slow)" --cov=qfl_core --cov-report=term:skip-covered --cov-fail-under=90 tests
 	@rm -rf build/figures/smoke
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
 	@$(PY) -m pytest tests/check_figures.py
@@ -133,6 +133,10 @@ test: setup ## Run all tests, compare the notebooks' stored outputs, check that 
 .PHONY: test-federation
 test-federation: setup ## Run the tests of real federations: equality, faults, restarts, the simulation engine
 	@$(PY) -m pytest -m "flower and slow" tests
+
+.PHONY: mutation
+mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each
+	@$(PY) tests/mutation.py
 
 .PHONY: lint
 lint: setup ## Check style (ruff)

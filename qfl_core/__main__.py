@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from typing import Any
 
 import yaml
 
 from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.errors import ConfigError, RunError, exit_code
+from qfl_core.errors import ChangedResults, ConfigError, RunError, exit_code
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line; return 0, or 1 with the reason on stderr."""
     asked = _parser().parse_args(arguments)
     again = "the same command continues after the last complete round"
-    return exit_code("qfl_core", lambda: asked.command(asked), again)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChangedResults)  # said beside the run
+        return exit_code("qfl_core", lambda: asked.command(asked), again)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,6 +120,7 @@ def _list(asked: argparse.Namespace) -> int:
         print(
             f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
             f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
+            f"{_flag(run)}"
         )
     return 0
 
@@ -129,8 +133,6 @@ def _show(asked: argparse.Namespace) -> int:
         raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
     _print_rounds(matching[0])
     print(yaml.safe_dump({"config": matching[0].config.to_dict(), "origin": matching[0].environment}, sort_keys=False))
-    if changed := matching[0].changed_files():
-        print(f"CHANGED since the run was sealed: {', '.join(changed)}")
     return 0
 
 
@@ -139,7 +141,12 @@ def _print_rounds(result: Any) -> None:
     data, engine = result.environment["data"], result.environment["engine"]
     print(result.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
     print(f"data: {data['source']} ({data['name']})  engine: {engine['engine']}, {engine['kind']}")
-    print(f"files: {result.path}")
+    print(f"files: {result.path}{_flag(result)}")
+
+
+def _flag(run: Any) -> str:
+    changed = run.changed_files()
+    return f"  CHANGED since the run was sealed: {', '.join(changed)}" if changed else ""
 
 
 if __name__ == "__main__":

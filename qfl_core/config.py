@@ -25,6 +25,7 @@ from qfl_core.checks import (
     positive_interval,
     rates,
 )
+from qfl_core.display import config_html
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
 
@@ -220,7 +221,16 @@ class ExperimentConfig:
     @classmethod
     def from_yaml(cls, text: str) -> ExperimentConfig:
         """Build a config from YAML text (safe-loaded)."""
-        return cls.from_dict(_safe_yaml(text, "the config"))
+        return cls.from_dict(read_yaml(text, "the config"))
+
+    def defaults(self) -> dict[str, Any]:
+        """Return what every field would be, were only the dataset and the encoding given."""
+        own = ExperimentConfig(dataset=self.dataset, encoding=self.encoding)
+        named = {"dataset": ExperimentConfig().dataset, "encoding": ExperimentConfig(dataset=self.dataset).encoding}
+        return {name: getattr(own, name) for name in self.describe()} | named
+
+    def _repr_html_(self) -> str:
+        return config_html(self, self.defaults(), self.describe())
 
 
 _OF_DATASET = ("encoding", "train_size", "val_size", "test_size")
@@ -235,7 +245,8 @@ def _known_only(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"unknown setting {key!r}{hint}; known settings: {', '.join(known)}")
 
 
-def _safe_yaml(text: str, what: str) -> Any:
+def read_yaml(text: str, what: str) -> Any:
+    """Read YAML text with plain values only; ``what`` names it in the error."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -296,7 +307,7 @@ def load_profile(
     if name not in known:
         hint = did_you_mean(name, known)
         raise ConfigError(f"unknown profile {name!r}{hint}; profiles in {folder.name}/: {', '.join(known)}")
-    values = _safe_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
+    values = read_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"), f"{name}.yaml")
     if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | PART_KEYS:
         raise ConfigError(
             f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "

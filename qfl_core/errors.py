@@ -19,6 +19,10 @@ class RunError(RuntimeError):
     """A run cannot start, go on or be read."""
 
 
+class ChangedResults(UserWarning):
+    """A finished run's files are not the ones that were sealed."""
+
+
 class HardwareError(RunError):
     """A backend, its service, a job or a ledger does not allow what was asked; nothing was submitted twice."""
 

@@ -16,14 +16,13 @@ from logging import ERROR
 from typing import Any
 
 import numpy as np
-import yaml
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
 from qfl_core.client import train_locally, validate_locally
-from qfl_core.config import ExperimentConfig
+from qfl_core.config import ExperimentConfig, read_yaml
 from qfl_core.errors import ConfigError, FederationError
 from qfl_core.federate import wire
 from qfl_core.federate.nodes import DEPLOYMENT, SIMULATION, Nodes, Patience, require_no_memory
@@ -45,7 +44,7 @@ def experiment_of(run_config: dict[str, Any]) -> ExperimentConfig:
     try:
         further = json.loads(text)  # first, as YAML takes JSON's 1e-05 for a word
     except json.JSONDecodeError:
-        further = yaml.safe_load(text)
+        further = read_yaml(text, "experiment")
     if not isinstance(further, dict):
         raise ConfigError(f"experiment must map settings to values, got {text!r}")
     return ExperimentConfig.from_dict({name: run_config[name] for name in FIELDS if name in run_config} | further)

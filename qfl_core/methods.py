@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.aggregation import LEARNED, SAMPLE_SIZE, Aggregation
+from qfl_core.display import ShownTable
 from qfl_core.errors import ConfigError
 from qfl_core.registry import EXTRA_METHODS, METHOD_NAMES, resolve
 from qfl_core.scaffold import Scaffold
@@ -67,7 +68,7 @@ class Method:
         return self.optimizer == "spsa"
 
 
-METHODS: dict[str, Method] = dict(
+METHODS: dict[str, Method] = ShownTable(
     zip(
         METHOD_NAMES,
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from qfl_core.errors import ConfigError
+from qfl_core.errors import ConfigError, RunError
 
 
 def repository_root() -> Path | None:
@@ -34,6 +34,17 @@ def figures_dir(profile: str) -> Path:
 def results_dir(profile: str) -> Path:
     """Return where a profile's runs go: ``results/<profile>``."""
     return (repository_root() or Path.cwd()) / "results" / profile
+
+
+def below(folder: Path, *names: str) -> Path:
+    """Return the path of these names below a folder; one that would lead out of it is refused.
+
+    Judged by the names alone: a folder below may well link to another disk.
+    """
+    for name in map(Path, names):
+        if name.is_absolute() or not name.parts or ".." in name.parts:
+            raise RunError(f"{str(name)!r} is not the name of something below {folder.name!r}")
+    return folder.joinpath(*names)
 
 
 def cache_dir() -> Path:

@@ -1,4 +1,4 @@
-"""Progress bars: on the terminal, and never in what a notebook stores."""
+"""Progress bars: on the terminal, and in a notebook only where the reader asks for one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ VARIABLE = "QFL_PROGRESS"
 
 
 @contextmanager
-def bar(total: int, unit: str, *, show: bool = True, **options: Any) -> Iterator[tqdm]:
-    """Show a bar over ``total`` steps for the duration.
+def bar(total: int, unit: str, *, show: bool | None = None, **options: Any) -> Iterator[tqdm]:
+    """Show a bar over ``total`` steps for the duration: always, never, or (``None``) where nobody stores it.
 
-    A kernel's standard error becomes part of its notebook, so a kernel draws only where ``QFL_PROGRESS`` allows it: the
-    notebook runner names its own terminal there.
+    A kernel's standard error becomes part of its notebook, so without being asked a kernel draws only where
+    ``QFL_PROGRESS`` allows it: the notebook runner names its own terminal there, ``make lab`` says on.
     """
-    where = os.environ.get(VARIABLE, "off" if _in_kernel() else "on") if show else "off"
+    unasked = "off" if show is None and _in_kernel() else "on"
+    where = "off" if show is False else os.environ.get(VARIABLE, unasked)
     with ExitStack() as stack:
         file = sys.stderr
         if where not in ("on", "off"):

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -172,14 +173,25 @@ class RunFolder:
         paths = [self.path / name for name in names]
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
+    def sealed(self) -> dict[str, str] | None:
+        """Return the digests in DONE, or None where it cannot be read."""
+        try:
+            digests = json.loads((self.path / DONE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return digests if isinstance(digests, dict) else None
+
     def table(self, name: str) -> pd.DataFrame:
         """Read one of the tables of :data:`SCHEMA`."""
         return pd.read_csv(self.path / f"{name}.csv")
 
     def parameters(self) -> dict[str, np.ndarray]:
         """Read what was learnt, (T + 1, ...) each: the global ``weights``, ``phi``, an extra's own."""
-        with np.load(self.path / PARAMS, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        try:
+            with np.load(self.path / PARAMS, allow_pickle=False) as stored:
+                return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
+        except (OSError, KeyError, ValueError, BadZipFile) as error:
+            raise RunError(f"{PARAMS} of run {self.path.name} cannot be read: {error}") from None
 
 
 def to_csv(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,11 +20,12 @@ import pandas as pd
 
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
-from qfl_core.errors import ConfigError, RunError, did_you_mean
+from qfl_core.display import run_html
+from qfl_core.errors import ChangedResults, ConfigError, RunError, did_you_mean
 from qfl_core.experiment import State, train
 from qfl_core.extensions import digests
 from qfl_core.federation import Federation
-from qfl_core.paths import repository_root
+from qfl_core.paths import below, repository_root
 from qfl_core.progress import bar
 from qfl_core.records import RunFolder, locked
 from qfl_core.registry import DATASETS, EXTRA_METHODS, METHOD_NAMES
@@ -54,37 +56,47 @@ PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "qiskit", "qiskit-machin
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """A finished run, read from its folder on demand."""
+    """A finished run, read from its folder on demand; :class:`ChangedResults` warns where its files were altered."""
 
     path: Path
 
     @cached_property
+    def _folder(self) -> RunFolder:
+        if changed := self.changed_files():
+            told = f"run {self.path.name}: {', '.join(changed)} changed since the run was sealed"
+            warnings.warn(told, ChangedResults, stacklevel=4)
+        return RunFolder(self.path)
+
+    @cached_property
     def config(self) -> ExperimentConfig:
         """The run's config."""
-        return ExperimentConfig.from_json((self.path / "config.json").read_text(encoding="utf-8"))
+        try:
+            return ExperimentConfig.from_json((self._folder.path / "config.json").read_text(encoding="utf-8"))
+        except (ConfigError, OSError) as error:
+            raise ConfigError(f"config.json of run {self.path.name}: {error}") from None
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Versions, commit, data source and engine of the run."""
-        return json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        return json.loads((self._folder.path / "environment.json").read_text(encoding="utf-8"))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row a round, 0 being the initial weights: accuracies, losses, metrics of the test part, circuits."""
-        folder, metrics = RunFolder(self.path), self.metrics
+        metrics = self.metrics
         test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
-        table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
+        table = self.table("global_accuracies").merge(self.table("validation"), on="round")
         return table.merge(test.rename(columns={"test_round": "round"}), on="round")
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """Classification metrics of the global model: one row a round and part (val, test)."""
-        return RunFolder(self.path).table("classification_metrics")
+        return self.table("classification_metrics")
 
     @cached_property
     def clients(self) -> pd.DataFrame:
         """The trace: one row a round, client and unfold."""
-        return RunFolder(self.path).table("client_trace")
+        return self.table("client_trace")
 
     @cached_property
     def weights(self) -> np.ndarray:
@@ -94,13 +106,21 @@ class RunResult:
     @cached_property
     def parameters(self) -> dict[str, np.ndarray]:
         """Everything learnt, (T + 1, ...) each: ``weights``, ``phi``, and the ``logits`` or memory of an extra."""
-        return RunFolder(self.path).parameters()
+        return self._folder.parameters()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one of the tables of :data:`qfl_core.records.SCHEMA`, e.g. ``"client_trace"``."""
+        return self._folder.table(name)
 
     def changed_files(self) -> list[str]:
-        """Return the result files that are missing or whose SHA-256 is not the one that was sealed."""
-        sealed = json.loads((self.path / "DONE").read_text(encoding="utf-8"))
-        found = RunFolder(self.path).digests()
-        return [name for name, digest in sealed.items() if found.get(name) != digest]
+        """Return the result files that are missing, were added, or whose SHA-256 is not the one that was sealed."""
+        sealed, found = RunFolder(self.path).sealed(), RunFolder(self.path).digests()
+        if sealed is None:
+            return ["DONE"]
+        return [name for name in sealed | found if found.get(name) != sealed.get(name)]
+
+    def _repr_html_(self) -> str:
+        return run_html(self)
 
 
 def run_experiment(
@@ -117,7 +137,7 @@ def run_experiment(
     Parameters
     ----------
     repeat : run again although a finished run exists.
-    progress : show a bar over the rounds.
+    progress : show a bar over the rounds, in a notebook too.
     splits : data already loaded for this config, to save the loading.
     federation : one made for this config whose clients are elsewhere; its runs are kept apart from one process's.
     """
@@ -152,7 +172,8 @@ def _complete(folder: RunFolder, federation: Federation, identity: str, progress
 
 def run_parent(config: ExperimentConfig, results_dir: Path) -> Path:
     """Return ``<method>/<dataset>-<encoding>/<split>/seed-<s>`` below the results folder."""
-    return results_dir / config.method / f"{config.dataset}-{config.encoding}" / config.split / f"seed-{config.seed}"
+    data = f"{config.dataset}-{config.encoding}"
+    return below(results_dir, config.method, data, config.split, f"seed-{config.seed}")
 
 
 def transport_of(federation: Federation | None) -> str:
@@ -248,12 +269,14 @@ def find_runs(results_dir: str | Path = "results", **filters: Any) -> list[RunRe
         if name not in known:
             raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
     runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
-    runs = [run for run in runs if _is_known(run.path)]
+    runs = [run for run in runs if _is_known(run)]
     return [run for run in runs if all(_matches(getattr(run.config, k), v) for k, v in filters.items())]
 
 
-def _is_known(path: Path) -> bool:
-    named = json.loads((path / "config.json").read_text(encoding="utf-8"))
+def _is_known(run: RunResult) -> bool:
+    if "config.json" in run.changed_files():
+        return True  # altered: told by who reads it, not passed over
+    named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
     return named["method"] in (*METHOD_NAMES, *EXTRA_METHODS) and named["dataset"] in DATASETS
 
 
@@ -281,6 +304,6 @@ def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
     for run in runs:
         labels = {name: getattr(run.config, name) for name in ("dataset", "encoding", "split", "method", "seed")}
         labels |= {"source": run.environment["data"]["source"], "kind": run.environment["engine"]["kind"]}
-        rows = run.rounds if table == "rounds" else RunFolder(run.path).table(table)
+        rows = run.rounds if table == "rounds" else run.table(table)
         parts.append(rows.assign(**labels, run=run.path.name))
     return pd.concat(parts, ignore_index=True)

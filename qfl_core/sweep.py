@@ -60,7 +60,7 @@ def sweep(
     *,
     jobs: int | None = None,
     scheduler: str | None = None,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> list[RunResult]:
     """Run every config, finished ones excepted, and return all results in the order given.
 
@@ -69,7 +69,7 @@ def sweep(
     configs : equal ones are run once.
     jobs : processes on this machine; by default one a core where the runs are worth their start, else none.
     scheduler : address of a Dask scheduler, e.g. ``"tcp://host:8786"``; its workers must see ``results_dir``.
-    progress : show a bar with the time left.
+    progress : show a bar with the time left; by default everywhere but in a notebook.
 
     Raises
     ------

@@ -13,12 +13,15 @@ from qfl_core.runs import find_runs, run_experiment
 from qfl_core.sweep import grid, sweep
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning",
-    "ignore::ResourceWarning",
-    "ignore::UserWarning",
-    "ignore::pytest.PytestUnhandledThreadExceptionWarning",
-)
+pytestmark = [
+    pytest.mark.loopback,
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning",
+        "ignore::ResourceWarning",
+        "ignore::UserWarning",
+        "ignore::pytest.PytestUnhandledThreadExceptionWarning",
+    ),
+]
 
 BASE = load_profile("smoke").config(
     "baf", source="stand-in", rounds=30, clients=3, train_size=300, val_size=100, test_size=100

@@ -414,3 +414,13 @@ def test_a_run_config_describes_an_experiment():
         read({"experiment": "unfold: 3"})
     with pytest.raises(ConfigError, match="experiment must map settings"):
         read({"experiment": "[1, 2]"})
+
+
+def test_a_run_config_runs_no_code_and_names_no_path(tmp_path):
+    planted = f"mu: !!python/object/apply:os.mkdir [{tmp_path / 'ran'}]"
+    with pytest.raises(ConfigError, match="experiment is not valid YAML"):
+        flower_app.experiment_of({"experiment": planted})
+    for told in ({"method": "../outside"}, {"experiment": "{split: /outside}"}):
+        with pytest.raises(ConfigError, match="outside' is not valid: expected one of"):
+            flower_app.experiment_of(told)
+    assert not (tmp_path / "ran").exists()

@@ -111,6 +111,7 @@ def test_checkpoints_are_spread_over_the_rounds_with_both_ends(runs):
     assert np.array_equal(found.weights, runs[0].weights[[0, 2]])
 
 
+@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
 def test_checkpoints_of_another_width_or_damaged_are_refused(runs, tmp_path):
     with pytest.raises(HardwareError, match=r"have shape \(3, 8\), but the circuit of 3 qubits takes 12 weights"):
         load_checkpoints(runs[0], 3, QNN(3))

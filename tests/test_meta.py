@@ -13,6 +13,7 @@ from qfl_core.experiment import train
 from qfl_core.meta import is_due, outer_spsa, refine_controller
 from qfl_core.methods import METHODS
 from qfl_core.server import federated_round, federated_rounds
+from qfl_core.streams import stream
 
 PHI = initial_phi(0.13, 0.13)
 CONTROLLED = [name for name, method in METHODS.items() if method.controller]
@@ -85,6 +86,23 @@ def test_a_virtual_round_draws_other_numbers_than_the_real_one():
     fed = federation(shots=None)
     real, virtual = (federated_round(fed, theta, PHI, 0, purpose=purpose) for purpose in ("round", "virtual"))
     assert not np.array_equal(real.local.theta, virtual.local.theta)
+
+
+@pytest.mark.parametrize("name", ["duqfl-prox", "default-qfl"])
+def test_a_virtual_round_shares_no_random_stream_with_the_real_one(monkeypatch, name):
+    fed, drawn = federation(method=METHODS[name]), {"round": set(), "virtual": set()}
+    theta = fed.initial_theta()
+    for purpose, names in drawn.items():
+
+        def spied(seed, name, *indices, names=names):
+            names.add(name)
+            return stream(seed, name, *indices)
+
+        for module in ("federation", "server"):
+            monkeypatch.setattr(f"qfl_core.{module}.stream", spied)
+        federated_round(fed, theta, PHI, 0, purpose=purpose)
+    assert len(drawn["virtual"]) == 4  # training shots, directions, scores of the new model, meta-loss
+    assert not drawn["round"] & drawn["virtual"]
 
 
 def test_refining_uses_virtual_rounds_and_not_the_real_one():

@@ -1,4 +1,4 @@
-"""Progress bars reach a terminal and never a notebook."""
+"""Progress bars reach a terminal, and a notebook only when asked."""
 
 import sys
 from types import SimpleNamespace
@@ -26,6 +26,18 @@ def test_a_terminal_sees_the_bar_unless_it_is_switched_off(capsys, monkeypatch):
     count(show=False)
     monkeypatch.setenv("QFL_PROGRESS", "off")
     count()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_kernel_draws_when_asked(kernel, capsys, monkeypatch):
+    monkeypatch.delenv("QFL_PROGRESS", raising=False)
+    count(show=True)
+    assert "2/2" in capsys.readouterr().err
+    monkeypatch.setenv("QFL_PROGRESS", "on")  # as make lab does
+    count()
+    assert "2/2" in capsys.readouterr().err
+    monkeypatch.setenv("QFL_PROGRESS", "off")
+    count(show=True)
     assert capsys.readouterr().err == ""
 
 

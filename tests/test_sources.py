@@ -177,6 +177,7 @@ def test_an_unreadable_file_is_a_clear_error(user_folder, sample, monkeypatch):
         load_splits(config())
 
 
+@pytest.mark.loopback
 def test_a_download_is_checked_then_used_then_remembered(server, cache, sample, monkeypatch):
     folder, handler = server
     sample.to_parquet(folder / "Base.parquet", index=False)
@@ -195,6 +196,7 @@ def forget_process():
     sources._checked.cache_clear()
 
 
+@pytest.mark.loopback
 def test_a_download_of_something_else_is_refused_and_leaves_no_file(server, cache, sample):
     folder, _ = server
     sample.to_parquet(folder / "Base.parquet", index=False)  # whole, but not the published one
@@ -205,6 +207,7 @@ def test_a_download_of_something_else_is_refused_and_leaves_no_file(server, cach
     assert not any(cache.iterdir())
 
 
+@pytest.mark.loopback
 def test_a_truncated_download_is_refused_and_leaves_no_file(server, cache, sample):
     folder, _ = server
     sample.to_parquet(folder / "whole", index=False)
@@ -215,6 +218,7 @@ def test_a_truncated_download_is_refused_and_leaves_no_file(server, cache, sampl
     assert not any(cache.iterdir())
 
 
+@pytest.mark.loopback
 def test_no_server_means_the_stand_in_after_one_attempt(server, cache):
     _, handler = server
     for _ in range(3):

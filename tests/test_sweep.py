@@ -74,6 +74,7 @@ def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
     assert "1/1" in capsys.readouterr().err
 
 
+@pytest.mark.loopback
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_a_dask_cluster_gives_the_same_bits(tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -90,6 +91,7 @@ def test_a_dask_cluster_gives_the_same_bits(tmp_path):
         assert contents(result) == contents(run_experiment(config, tmp_path / "serial"))
 
 
+@pytest.mark.loopback
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path):
     with pytest.raises(RunError, match="no Dask scheduler answers at 'tcp://127.0.0.1:9'"):
         sweep([BASE], tmp_path, scheduler="tcp://127.0.0.1:9", progress=False)

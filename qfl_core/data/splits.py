@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from qfl_core.display import splits_html
 from qfl_core.errors import DataError
 
 
@@ -89,3 +90,6 @@ class Splits:
             for name, part in self.parts.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
+
+    def _repr_html_(self) -> str:
+        return splits_html(self)

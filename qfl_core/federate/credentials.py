@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from qfl_core.paths import below
+
 LIFETIME = timedelta(days=30)
 
 
@@ -58,7 +60,7 @@ def make_certificates(folder: Path, hosts: tuple[str, ...] = ("127.0.0.1", "loca
 def make_node_key(folder: Path, name: str) -> Path:
     """Make a node's key pair (P-384, OpenSSH format) and return the private key's path; the public one ends in .pub."""
     key = ec.generate_private_key(ec.SECP384R1())
-    path = folder / name
+    path = below(folder, name)
     _write_secret(path, _private(key, serialization.PrivateFormat.OpenSSH))
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     path.with_suffix(".pub").write_bytes(public + b"\n")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from qfl_core.config import load_profile
+from qfl_core.config import load_profile, read_yaml
 from qfl_core.errors import ConfigError, HardwareError, exit_code
 from qfl_core.paths import figures_dir, results_dir
 
@@ -72,12 +72,10 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _pair(text: str) -> tuple[str, object]:
-    import yaml
-
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set {text!r} cannot be read: expected NAME=VALUE")
-    return name.replace("-", "_"), yaml.safe_load(value)
+    return name.replace("-", "_"), read_yaml(value, f"--set {name}")
 
 
 def _status(asked: argparse.Namespace) -> int:

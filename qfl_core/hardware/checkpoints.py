@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qfl_core.data.splits import Split
-from qfl_core.errors import HardwareError
+from qfl_core.errors import HardwareError, RunError
 from qfl_core.federation import make_qnn
 from qfl_core.qnn import QNN
 from qfl_core.runs import RunResult
@@ -34,7 +34,7 @@ def load_checkpoints(run: RunResult, count: int, qnn: QNN | None = None) -> Chec
     qnn = qnn or make_qnn(run.config)
     try:
         weights = np.asarray(run.weights, dtype=float)
-    except (OSError, KeyError, ValueError) as error:
+    except (RunError, ValueError) as error:
         raise HardwareError(f"the checkpoints of run {run.path.name} cannot be read: {error}") from None
     if weights.ndim != 2 or weights.shape[1] != qnn.num_weights:
         raise HardwareError(

@@ -21,6 +21,7 @@ from qfl_core.hardware.checkpoints import Checkpoints, load_checkpoints, subset
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import JOB_OVERHEAD_SECONDS, Device, compile_for
 from qfl_core.hardware.store import Folder
+from qfl_core.paths import below
 from qfl_core.qnn import QNN
 from qfl_core.runs import RunResult
 
@@ -150,7 +151,7 @@ def make_plan(
     always kept its meaning.
     """
     plan = draft(runs, config, backend, track=track, profile=profile)
-    folder = Folder(root / "hardware" / plan.name)
+    folder = Folder(below(root / "hardware", plan.name))
     stored = folder.circuit()
     if stored is not None:
         plan = replace(plan, device=replace(plan.device, transpiled=_with_parameters_of(plan.qnn, stored)))

@@ -24,6 +24,7 @@ from qiskit import QuantumCircuit, qpy
 from qfl_core.errors import HardwareError
 from qfl_core.hardware.device import to_qpy
 from qfl_core.hardware.ledger import Ledger
+from qfl_core.paths import below
 from qfl_core.records import locked, write_text
 
 
@@ -88,7 +89,7 @@ class Folder:
 
     def counts(self, name: str, digest: str) -> list[np.ndarray]:
         """Read a job's counts; a file that is not the one in the ledger is refused."""
-        path = self.path / name
+        path = below(self.path, name)
         data = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != digest:
             raise HardwareError(f"{name} in {self.path.name} is missing or not the file that the ledger names")

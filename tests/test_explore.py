@@ -1,0 +1,112 @@
+"""Exploring in a notebook: train with a bar, interrupt, go on; the end is the same to the byte."""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from queue import Empty
+
+import pytest
+from jupyter_client.manager import KernelManager
+from planted import planted_splits, small
+
+from qfl_core.config import load_profile
+from qfl_core.federation import Federation
+from qfl_core.runs import RunResult, run_experiment
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = {"source": "stand-in", "rounds": 40, "train_size": 400, "val_size": 100, "test_size": 100}
+
+
+def contents(run: RunResult) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in run.path.iterdir() if file.name != "timings.csv"}
+
+
+@pytest.mark.parametrize("call", [1, 12, 30])
+def test_an_interrupt_inside_a_round_loses_that_round_only(tmp_path, monkeypatch, call):
+    """Ctrl-C strikes within an evaluation; the same process goes on with the same call."""
+    config, splits = small(rounds=3, outer_period=2), planted_splits()
+    whole = run_experiment(config, tmp_path / "whole", splits=splits)
+    calls, original = iter(range(1, 10**6)), Federation.probabilities
+
+    def struck(self, *arguments, **options):
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(Federation, "probabilities", struck)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(config, tmp_path / "cut", splits=splits)
+    assert contents(run_experiment(config, tmp_path / "cut", splits=splits)) == contents(whole)
+
+
+class Notebook:
+    """A kernel, and what its cells answered."""
+
+    def __init__(self, folder: Path):
+        self.manager = KernelManager(kernel_name="python3")
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self.manager.start_kernel(cwd=str(folder), env=os.environ | {"PYTHONPATH": path, "QFL_PROGRESS": "on"})
+        self.client = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+    def cell(self, source: str, interrupt_at: str | None = None) -> tuple[dict, dict, str]:
+        """Run a cell; return its reply, what it displayed by kind, and its standard error.
+
+        The kernel is interrupted when the standard error has shown ``interrupt_at``.
+        """
+        asked, errors, shown = self.client.execute(source), "", {}
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                message = self.client.get_iopub_msg(timeout=1)
+            except Empty:
+                continue
+            if message["parent_header"].get("msg_id") != asked:
+                continue
+            content = message["content"]
+            if content.get("name") == "stderr":
+                errors += content["text"]
+                if interrupt_at and re.search(interrupt_at, errors):
+                    self.manager.interrupt_kernel()
+                    interrupt_at = None
+            shown |= content.get("data", {}) if message["msg_type"] == "execute_result" else {}
+            if content.get("execution_state") == "idle":
+                return self.client.get_shell_msg(timeout=10)["content"], shown, errors
+        raise TimeoutError(errors)
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    opened = Notebook(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kernels are interrupted by a signal")
+def test_a_cell_trains_with_a_bar_is_interrupted_and_goes_on(notebook, tmp_path):
+    train = "run = run_experiment(config, 'results', progress=True)\nrun"
+    reply, shown, _ = notebook.cell(
+        "from qfl_core import load_profile, run_experiment\n"
+        f"config = load_profile('smoke').config('baf', **{SETTINGS!r})\nconfig"
+    )
+    assert reply["status"] == "ok", reply
+    assert "rounds" in shown["text/html"]
+    reply, _, bar = notebook.cell(train, interrupt_at=r"[1-9]\d*/40")
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert "duqfl-prox baf seed 0" in bar
+    reply, shown, bar = notebook.cell(train)
+    assert reply["status"] == "ok", reply
+    assert not re.search(r"\b0/40", bar)  # it goes on where it was
+    assert "40/40" in bar
+    assert "data: stand-in" in shown["text/html"]
+    (done,) = tmp_path.rglob("DONE")
+    whole = run_experiment(load_profile("smoke").config("baf", **SETTINGS), tmp_path / "whole")
+    assert contents(RunResult(done.parent)) == contents(whole)

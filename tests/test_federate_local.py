@@ -1,0 +1,245 @@
+"""Processes of a federation on this machine, with programs that only play Flower's: what is started and stopped."""
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from planted import planted_splits, small
+
+from qfl_core.errors import FederationError
+from qfl_core.federate import deployment as deploying
+from qfl_core.federate import launch
+from qfl_core.federate.deployment import CONNECTION, Deployment
+from qfl_core.federate.nodes import DEPLOYMENT
+from qfl_core.federation import Federation
+from qfl_core.records import RunFolder
+from qfl_core.runs import run_experiment
+from qfl_core.server import Together
+
+# Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
+PROGRAM = """#!{python}
+import socket, sys, time
+print(*sys.argv[1:], flush=True)
+if "--superlink" not in sys.argv:
+    server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Let one script play all programs."""
+    script = tmp_path / "program"
+    script.write_text(PROGRAM.format(python=sys.executable))
+    script.chmod(0o700)
+    monkeypatch.setattr(Deployment, "_program", staticmethod(lambda name: str(script)))
+    return script
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Record what Flower's command line is asked, and answer."""
+    calls = []
+    answers = {
+        "run": 'Success\n{"success": true, "run-id": 17}',
+        "list": '{"runs": [{"status": "finished:failed", "status-details": "out of luck"}]}',
+    }
+
+    def flwr(self, *arguments):
+        calls.append(arguments)
+        return answers.get(arguments[0], "")
+
+    monkeypatch.setattr(Deployment, "flwr", flwr)
+    return calls
+
+
+def wait_for_log(made: Deployment, name: str) -> str:
+    for _ in range(200):
+        if text := made.log(name):
+            return text
+        time.sleep(0.05)
+    raise AssertionError(f"{name} wrote nothing")
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("insecure", [False, True])
+def test_everything_is_started_with_or_without_keys_and_stopped(program, asked, insecure):
+    with Deployment(insecure=insecure) as made:
+        made.start_node("node-0", {"partition-id": 0, "data-dir": "/srv/a b"})
+        made.start_node("stranger", {"partition-id": 1}, listed=False)
+        link, node = wait_for_log(made, "superlink"), wait_for_log(made, "node-0")
+        assert f"--host 127.0.0.1 --port {made.port}" in link
+        assert '--node-config partition-id=0 data-dir="/srv/a b"' in node
+        for told in (link, node, wait_for_log(made, "stranger")):
+            assert ("--insecure" in told, "--ssl-keyfile" in told) == (insecure, not insecure)
+        assert ("--enable-supernode-auth" in link) != insecure
+        registered = [call[2] for call in asked if call[:2] == ("supernode", "register")]
+        assert registered == ([] if insecure else [str(made.folder / "keys" / "node-0.pub")])
+        trust = (made.folder / "homes" / "launcher" / "config.toml").read_text()
+        assert ("insecure = true" in trust) == insecure
+        running = [process.pid for process in made.processes.values()]
+        made.kill("stranger")
+        assert len(made.processes) == 2
+    assert not made.folder.exists()
+    for pid in running:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.loopback
+def test_a_superlink_that_does_not_start_is_told_with_its_log_and_leaves_nothing(program):
+    program.write_text(f"#!{sys.executable}\nraise SystemExit('no port for me')\n")
+    made = Deployment(insecure=True)
+    with pytest.raises(FederationError, match="the superlink did not start:\nno port for me"), made:
+        pass
+    assert not made.folder.exists()
+
+
+def test_a_program_that_is_not_installed_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(FederationError, match="flower-superlink is not installed"):
+        Deployment(insecure=True).__enter__()
+
+
+def test_a_run_is_submitted_and_its_state_is_read(asked, tmp_path):
+    made = Deployment(insecure=True)
+    try:
+        assert made.submit(tmp_path, {"rounds": 3, "experiment": '{"mu": 0.1}'}, "num-supernodes=2") == "17"
+        assert (made.folder / "run.toml").read_text() == 'rounds = 3\nexperiment = "{\\"mu\\": 0.1}"\n'
+        assert asked[-1][:3] == ("run", str(tmp_path), CONNECTION)
+        assert asked[-1][-2:] == ("--federation-config", "num-supernodes=2")
+        found = made.status("17")
+        assert (found.state, found.details, found.is_over) == ("finished:failed", "out of luck", True)
+    finally:
+        made.stop()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_command_of_flower_that_fails_is_told():
+    made = Deployment(insecure=True)
+    try:
+        with pytest.raises(FederationError, match="flwr no-such-command"):
+            made.flwr("no-such-command", "at all")
+    finally:
+        made.stop()
+
+
+# Following a run
+
+CONFIG, SPLITS = small(rounds=2), planted_splits()
+
+
+class Elsewhere(Together):
+    """Clients in this process that say they are on nodes."""
+
+    transport = DEPLOYMENT
+
+
+def over_nodes(results: Path, **options):
+    return run_experiment(
+        CONFIG, results, federation=replace(Federation.create(CONFIG, SPLITS), clients=Elsewhere()), **options
+    )
+
+
+class Played:
+    """A deployment whose run is done by this process as soon as it is submitted, or never."""
+
+    def __init__(self, folder: Path, does=lambda settings: None):
+        self.folder, self.does, self.nodes, self.alive = folder, does, [], True
+        self.address = "127.0.0.1:1"
+
+    def __enter__(self):
+        self.folder.mkdir()
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start_node(self, name, config):
+        assert {path.name for path in Path(config["data-dir"]).iterdir()} == {"rows.csv", "site.json"}
+        self.nodes.append(name)
+
+    def submit(self, app, settings):
+        assert {path.name for path in app.iterdir()} == {"pyproject.toml", "LICENSE"}
+        self.does(settings)
+        return "1"
+
+    def is_alive(self):
+        return self.alive
+
+    def log(self, name):
+        return "its last words"
+
+    def status(self, run):
+        return deploying.Status("finished:failed", "out of luck")
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch.Federation, "create", classmethod(lambda *_: FEDERATION))
+    made = Played(tmp_path / "deployment")
+    monkeypatch.setattr(launch, "Deployment", lambda **_: made)
+    return made
+
+
+FEDERATION = Federation.create(CONFIG, SPLITS)
+
+
+def test_a_federation_tells_its_rounds_and_is_not_repeated(played, tmp_path):
+    told = []
+    played.does = lambda settings: over_nodes(tmp_path / "results", repeat=settings["repeat"])
+    handler = signal.getsignal(signal.SIGTERM)
+    result = launch.federate(CONFIG, tmp_path / "results", say=told.append)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert played.nodes == ["node-0", "node-1", "node-2"]
+    assert told[:2] == ["SuperLink on 127.0.0.1:1, TLS", "3 SuperNodes started, their keys on the list"]
+    last = result.rounds.iloc[-1]
+    assert told[-1].startswith(f"round  2/2  accuracy {last['global_accuracy']:.4f}  val loss {last['val_loss']:.4f}")
+    assert [line[:9] for line in told[2:]] == ["round  0/", "round  1/", "round  2/"]
+    again = launch.federate(CONFIG, tmp_path / "results", say=told.append)
+    assert again.path == result.path
+    assert told[-1] == f"finished before: {result.path}"
+
+
+def test_a_superlink_that_stops_and_a_run_that_fails_are_told(played, tmp_path, monkeypatch):
+    played.alive = False
+    with pytest.raises(FederationError, match="the SuperLink stopped; .* resumes the run:\nits last words"):
+        launch.federate(CONFIG, tmp_path / "results", say=lambda _: None)
+    played.alive, played.folder = True, tmp_path / "another"
+    monkeypatch.setattr(launch, "ASK_SECONDS", 0.0)
+    with pytest.raises(FederationError, match="the run ended as finished:failed: out of luck"):
+        launch.federate(CONFIG, tmp_path / "results", say=lambda _: None)
+
+
+def test_sigterm_ends_a_federation_as_ctrl_c_does(played, tmp_path):
+    played.does = lambda _: signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        launch.federate(CONFIG, tmp_path / "results", say=lambda _: None)
+
+
+def test_rounds_are_told_alike_from_the_journal_and_from_the_tables(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "seal", lambda self: None)
+        unsealed = over_nodes(tmp_path / "a").path
+    sealed = over_nodes(tmp_path / "b").path
+
+    def lines(path):
+        rows = [row | {"seconds": 0.0} for row in launch._rounds(path)]
+        return [launch._line(row, 2) for row in rows]
+
+    assert lines(unsealed) == lines(sealed)
+    row = launch._rounds(sealed)[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
+    assert launch._line(row, 2).endswith("\n  without client 2: it was late")
+
+
+def test_only_a_checkout_has_the_app(monkeypatch):
+    monkeypatch.setattr(launch, "repository_root", lambda: None)
+    with pytest.raises(FederationError, match="run this from a checkout"):
+        launch.federate(CONFIG)
