@@ -28,8 +28,8 @@ FLOORS = [
     {"sweep", "analysis", "federate", "pooled"},
     {"study", "flower_app"},
     {"protocol", "clean", "sensitivity", "extras"},
-    {"figures", "hardware", "bench", "__main__"},
-    {"report"},
+    {"figures", "hardware", "bench"},
+    {"report", "__main__"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 
