@@ -33,6 +33,8 @@ PHONE, DESKTOP = 360, 1440
 ROUNDED = 1e-5  # six digits are kept, and the interval of two seeds multiplies by 12.7
 SMALLEST, READABLE = 12, 4.5  # pixels of a letter; contrast of text, as WCAG's level AA asks
 
+pytestmark = pytest.mark.loopback  # the browser is driven over a port of this machine
+
 
 @pytest.fixture(scope="module")
 def material(tmp_path_factory):
@@ -150,6 +152,7 @@ def test_text_from_data_cannot_become_markup(material):
     assert json.loads(embedded({"<!--": evil})) == {"<!--": evil}
 
 
+@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
 def test_runs_that_changed_since_they_were_sealed_are_flagged(material, tmp_path):
     assert "all as sealed" in index_page(material)
     study = material.studies["baf"]
