@@ -50,9 +50,15 @@ DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base
 SETTINGS := $(OUT)/.settings
 RUN = $(PY) tools/run_notebook.py --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
 
-.PHONY: reproduce
-reproduce: $(EXECUTED) ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
+# With the paper's settings a sweep takes every core; small notebooks train in one process, so two run at a time.
+JOBS ?= $(if $(filter smoke,$(PROFILE)),2,1)
+
+.PHONY: reproduce notebooks
+reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
+	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks
 	@$(PY) tools/summary.py $(PROFILE)
+
+notebooks: $(EXECUTED)
 
 # What else decides a notebook's numbers; the file changes only when its content does, so that a change reruns them.
 .PHONY: force
