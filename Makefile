@@ -20,7 +20,7 @@ help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-zA-Z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"\n'
+	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"  JOBS=2\n'
 	@printf 'Federation: CLIENTS=5  ROUNDS=3  METHOD=duqfl-prox  DATASET=baf|genome  SEED=0  FEDERATE="--insecure ..."\n'
 
 .PHONY: setup
@@ -50,8 +50,8 @@ DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base
 SETTINGS := $(OUT)/.settings
 RUN = $(PY) tools/run_notebook.py --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
 
-# With the paper's settings a sweep takes every core; small notebooks train in one process, so two run at a time.
-JOBS ?= $(if $(filter smoke,$(PROFILE)),2,1)
+# Two notebooks at a time: while one loads or draws, another trains. Runs that both need are done once.
+JOBS ?= 2
 
 .PHONY: reproduce notebooks
 reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)

@@ -52,6 +52,7 @@ def run(notebook: Path, output: Path, values: dict) -> int:
             values,
             kernel_name="python3",
             cwd=str(notebook.parent),
+            progress_bar={"desc": notebook.stem},
             extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it would warn that it talks over loopback
         )
     except papermill.PapermillExecutionError as error:
