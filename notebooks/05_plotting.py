@@ -76,7 +76,8 @@ for name, study in studies.items():
 # %% [markdown]
 # *What to see.* Beside every accuracy stand three lines: the majority class and two classical models on the same
 # angles. On BAF the first is at 0.989 and no method comes near it; on genome with word ids the other two are at 1,
-# because the encoding gives the label away (notebook 01).
+# because the encoding gives the label away (notebook 01). Look at round 0, too: with the paper's settings DUQFL-Prox
+# begins on BAF at 0.64 and keeps it, where the baselines lose it.
 
 # %% [markdown]
 # ## Does accuracy hide what happens to the rare class?
