@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qfl_core.paths import figures_dir, repository_root
 
-DATA_LINE = re.compile(r"\[data\] (\w+: [\w-]+ data \([^)]*\))")
+DATA_LINE = re.compile(r"\[data\] ([\w-]+: [\w-]+ data \(.*?\))(?=\\n|\")")  # as JSON stores it
 
 
 def main(profile: str) -> int:
@@ -33,7 +33,7 @@ def main(profile: str) -> int:
     print(f"  {figures.relative_to(root)}/: {whole} figures and {panels} single panels (PDF, PNG), {tables} tables")
     for source in dict.fromkeys(sources):
         print(f"  data: {source}")
-    print(f"  {seconds / 60:.1f} minutes in notebooks; what was finished before was not repeated")
+    print(f"  {seconds / 60:.1f} minutes of notebooks, two at a time; what was finished before was not repeated")
     return 0
 
 
