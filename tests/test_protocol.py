@@ -25,6 +25,7 @@ from qfl_core.protocol import (
     run_search,
     write_search,
 )
+from qfl_core.protocol.__main__ import main, report
 from qfl_core.protocol.distance import distance, half_interval
 
 
@@ -189,8 +190,26 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
     table = pd.read_csv(written[0])
     assert table["stage"].value_counts().to_dict() == {"screening": 4, "final": len(ran.final.candidates)}
     assert table["origin"].str.contains("data: stand-in").all()
+    # The command's report names the deciding candidates with what the seeds say of them.
+    told = report(ran)
+    assert told.startswith("4 candidates screened")
+    for role in ("winner: all", "runner-up: all", "profile: all", "closest on baf", "winner - "):
+        assert f"\n{role}" in told
     figure = studies.protocol_search(ran).draw()
     assert len(figure.axes) == 3
     assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
     assert "4 candidates screened with 2 seeds" in figure.get_supxlabel()
     plt.close(figure)
+
+
+def test_the_command_writes_tables_figure_and_report_or_says_why_not(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("qfl_core.study.results_dir", lambda profile: tmp_path / "results" / profile)
+    assert main(["--profile", "nonsense", "--out", str(tmp_path / "out")]) == 1
+    assert "unknown profile 'nonsense'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with plt.rc_context():
+        assert main(["--profile", "smoke", "--out", str(tmp_path / "out")]) == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    figure = {"protocol_search.pdf", "protocol_search.png"}
+    assert names == {"protocol_candidates.csv", "protocol_effects.csv", "report.txt"} | figure
+    assert (tmp_path / "out" / "report.txt").read_text(encoding="utf-8") in capsys.readouterr().out
