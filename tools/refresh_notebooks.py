@@ -11,9 +11,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-
-#: The kernel talks to its parent over loopback and would warn about it.
-QUIET = ["--IPKernelApp.log_level=ERROR"]
+from run_notebook import QUIET
 
 
 def refresh(source: Path) -> None:

@@ -20,6 +20,9 @@ from qfl_core.config import PART_KEYS, load_profile
 from qfl_core.errors import ConfigError, did_you_mean
 from qfl_core.paths import params_dir
 
+#: The kernel talks to its parent over loopback and would warn about it.
+QUIET = ["--IPKernelApp.log_level=ERROR"]
+
 
 def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
     """Return the profile's parameters with the overrides, after checking that the notebook knows every name."""
@@ -53,7 +56,7 @@ def run(notebook: Path, output: Path, values: dict) -> int:
             kernel_name="python3",
             cwd=str(notebook.parent),
             progress_bar={"desc": notebook.stem},
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],  # it would warn that it talks over loopback
+            extra_arguments=QUIET,
         )
     except papermill.PapermillExecutionError as error:
         partial.replace(failed)

@@ -33,7 +33,7 @@ def main(profile: str) -> int:
     print(f"  {figures.relative_to(root)}/: {whole} figures and {panels} single panels (PDF, PNG), {tables} tables")
     for source in dict.fromkeys(sources):
         print(f"  data: {source}")
-    print(f"  {seconds / 60:.1f} minutes of notebooks, two at a time; what was finished before was not repeated")
+    print(f"  {seconds / 60:.1f} minutes of notebooks added up; what was finished before was not repeated")
     return 0
 
 

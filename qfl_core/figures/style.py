@@ -67,10 +67,8 @@ def write(figure: Figure, name: str, folder: Path) -> None:
     """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine := figure.get_layout_engine():
-        shown, figure.dpi = (
-            figure.dpi,
-            plt.rcParams["savefig.dpi"],
-        )  # letters differ in width
+        shown = figure.dpi
+        figure.dpi = plt.rcParams["savefig.dpi"]  # letters differ in width
         engine.execute(figure)
         figure.dpi = shown
     # Dates and library versions out: the same results draw the same file.
