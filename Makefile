@@ -93,11 +93,11 @@ figures: setup ## Redraw every figure and table from saved results, without trai
 
 .PHONY: report
 report: setup ## Build build/report/index.html from what reproduce made (PROFILE=); trains nothing, needs no network to read
-	@$(PY) -m qfl_core.report --profile $(PROFILE)
+	@$(PY) -m tools.report --profile $(PROFILE)
 
 .PHONY: protocol-search
 protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
-	@$(PY) -m qfl_core.protocol --profile $(PROFILE)
+	@$(PY) -m qfl_core.studies.protocol --profile $(PROFILE)
 
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
@@ -156,7 +156,7 @@ format: setup ## Apply the style
 
 .PHONY: bench
 bench: setup ## Compare the engines with their peers: speed as ratios, values checked (build/bench)
-	@$(PY) -m qfl_core.bench --out build/bench
+	@$(PY) -m tools.bench --out build/bench
 
 ##@ Clean
 

@@ -31,12 +31,13 @@ experiment = {}
 # %%
 import pandas as pd
 
+from qfl_core.base.paths import figures_dir
 from qfl_core.config import load_profile
-from qfl_core.data import audit, baf, fidelity, genome, load_splits
+from qfl_core.data import audit, baf, genome, load_splits
 from qfl_core.data.partition import make_partition
+from qfl_core.data.standin import fidelity
 from qfl_core.figures import apply_style
 from qfl_core.figures import data as figures
-from qfl_core.paths import figures_dir
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format

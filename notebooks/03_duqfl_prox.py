@@ -34,7 +34,7 @@ from qfl_core import analysis
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
-from qfl_core.study import run_study
+from qfl_core.runs.study import run_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format

@@ -33,17 +33,17 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
-from qfl_core.clean import clean_study, encoding_search
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.paths import results_dir
 from qfl_core.config import CLEAN, load_profile
-from qfl_core.extras import run_extras
 from qfl_core.figures import apply_style, studies
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import results as figures
-from qfl_core.methods import METHODS
-from qfl_core.paths import results_dir
-from qfl_core.protocol import Plan, run_search, write_search
-from qfl_core.sensitivity import SETTINGS, run_controller, run_sensitivity
-from qfl_core.study import run_study
+from qfl_core.runs.study import run_study
+from qfl_core.studies.clean import clean_study, encoding_search
+from qfl_core.studies.extras import run_extras
+from qfl_core.studies.protocol import Plan, run_search, write_search
+from qfl_core.studies.sensitivity import SETTINGS, run_controller, run_sensitivity
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format

@@ -29,22 +29,23 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import METHODS, analysis
+from qfl_core.algorithm.methods import roles_table
 from qfl_core.analysis import tables
-from qfl_core.clean import clean_study, encoding_search
+from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
-from qfl_core.extras import read_extras
 from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
-from qfl_core.hardware.noise_study import checkpoints_file
-from qfl_core.methods import roles_table
-from qfl_core.paths import figures_dir, results_dir
-from qfl_core.protocol import Plan, read_search, write_search
-from qfl_core.sensitivity import SETTINGS, read_controller, read_sensitivity
-from qfl_core.study import read_study
+from qfl_core.runs.study import read_study
+from qfl_core.studies.clean import clean_study, encoding_search
+from qfl_core.studies.extras import read_extras
+from qfl_core.studies.noise import checkpoints_file
+from qfl_core.studies.protocol import Plan, read_search, write_search
+from qfl_core.studies.sensitivity import SETTINGS, read_controller, read_sensitivity
+from qfl_core.studies.theory import check_theory
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -181,7 +182,7 @@ device = HardwareConfig.from_dict(settings.part("hardware", {}))
 saved = checkpoints_file(studies[datasets[-1]].of(*device.methods).runs, device, results_dir(profile))
 checkpoints = pd.read_csv(saved) if saved.is_file() else None
 runs = {name: study.runs for name, study in studies.items()}
-verdicts = analysis.judge(runs, checkpoints, analysis.check_theory(len(seeds)))
+verdicts = analysis.judge(runs, checkpoints, check_theory(len(seeds)))
 claims = analysis.claims_table(verdicts).set_index("id")
 claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
 

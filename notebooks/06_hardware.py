@@ -38,12 +38,14 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
+from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, validate
-from qfl_core.hardware.mitigation_study import mitigation_table
-from qfl_core.hardware.noise_study import (
+from qfl_core.runs.study import run_study
+from qfl_core.studies.mitigation import mitigation_table
+from qfl_core.studies.noise import (
     checkpoint_table,
     checkpoints_file,
     noise_grid,
@@ -51,8 +53,6 @@ from qfl_core.hardware.noise_study import (
     store_checkpoints,
     study_device,
 )
-from qfl_core.paths import figures_dir, results_dir
-from qfl_core.study import run_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format

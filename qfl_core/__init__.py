@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qfl_core.registry import resolve
+from qfl_core.base.registry import resolve
 
 __version__ = "0.1.0"
 
@@ -16,14 +16,14 @@ _PUBLIC = {
     "ExperimentConfig": "qfl_core.config:ExperimentConfig",
     "load_profile": "qfl_core.config:load_profile",
     "load_splits": "qfl_core.data:load_splits",
-    "METHODS": "qfl_core.methods:METHODS",
-    "QNN": "qfl_core.qnn:QNN",
+    "METHODS": "qfl_core.algorithm.methods:METHODS",
+    "QNN": "qfl_core.engines.qnn:QNN",
     "load_runs": "qfl_core.runs:load_runs",
     "make_engine": "qfl_core.engines:make_engine",
     "run_experiment": "qfl_core.runs:run_experiment",
     "make_partition": "qfl_core.data.partition:make_partition",
-    "register_dataset": "qfl_core.extensions:register_dataset",
-    "register_method": "qfl_core.extensions:register_method",
+    "register_dataset": "qfl_core.runs.plugins:register_dataset",
+    "register_method": "qfl_core.runs.plugins:register_method",
 }
 
 __all__ = [*_PUBLIC]

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from qfl_core.base.errors import ChangedResults, ConfigError, RunError, exit_code
 from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.errors import ChangedResults, ConfigError, RunError, exit_code
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _federate(asked: argparse.Namespace) -> int:
-    from qfl_core.federate.launch import federate
+    from qfl_core.network.launch import federate
 
     result = federate(
         _config(asked),

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from qfl_core.checks import (
+from qfl_core.base.checks import (
     Check,
     integer,
     interval,
@@ -25,9 +25,9 @@ from qfl_core.checks import (
     positive_interval,
     rates,
 )
-from qfl_core.display import config_html
-from qfl_core.errors import ConfigError, did_you_mean
-from qfl_core.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
+from qfl_core.base.display import config_html
+from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
 
 MAX_SEED = 2**32 - 1
 
@@ -300,7 +300,7 @@ def load_profile(
 
     ``experiment`` adds to the file's settings, section by section, and wins over them.
     """
-    from qfl_core.paths import params_dir
+    from qfl_core.base.paths import params_dir
 
     folder = params_dir() if folder is None else Path(folder)
     known = tuple(sorted(p.stem for p in folder.glob("*.yaml")))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from qfl_core.paths import figures_dir
+from qfl_core.base.paths import figures_dir
 
 FOLDER = figures_dir("smoke")
 FOUR = ("global_accuracy", "mean_client_test", "train_test_gap", "client_fairness_gap")

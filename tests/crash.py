@@ -15,7 +15,7 @@ from pathlib import Path
 
 from planted import planted_splits, small
 
-from qfl_core.errors import RunError
+from qfl_core.base.errors import RunError
 from qfl_core.runs import run_experiment
 
 SETTINGS = {"rounds": 3, "outer_period": 2}

@@ -7,7 +7,7 @@ import itertools
 from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from qfl_core.flower_app import client_app
+from qfl_core.network.app import client_app
 
 RUN_CONFIG = {"experiment": "", "results-dir": "", "data-dir": "", "timeout": 20.0, "wait": 1.0, "min-clients": 2}
 

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, Context, Message
 from flwr.clientapp import ClientApp
 
-from qfl_core import flower_app
+from qfl_core.network import app as flower_app
 
 client_app = ClientApp()
 

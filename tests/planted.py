@@ -4,10 +4,10 @@ import hashlib
 
 import numpy as np
 
+from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.methods import METHODS, Method
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.federation import Federation
-from qfl_core.methods import METHODS, Method
 
 
 def planted_splits(train=160, val=40, test=30, features=2, seed=0) -> Splits:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.metrics import CLASSIFICATION
 from qfl_core.config import ExperimentConfig
-from qfl_core.methods import METHODS
-from qfl_core.metrics import CLASSIFICATION
 
 ROUNDS, SEEDS = 12, 8
 #: Final values as the paper orders them: global accuracy, client test accuracy, train-test gap, fairness gap.

@@ -7,11 +7,11 @@ import pandas as pd
 from PIL import Image
 from planted import planted_splits, small
 
-from qfl_core.paths import figures_dir, repository_root
-from qfl_core.report.captions import figure_names
-from qfl_core.report.collect import ExecutedNotebook, Material, read_tables
+from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.runs import run_experiment
-from qfl_core.study import REFERENCES, Study
+from qfl_core.runs.study import REFERENCES, Study
+from tools.report.captions import figure_names
+from tools.report.collect import ExecutedNotebook, Material, read_tables
 
 SEEDS = (0, 1, 2)
 METHODS = ("default-qfl", "fedprox-qfl", "duqfl-prox")
@@ -48,7 +48,7 @@ def planted_figures(folder: Path) -> dict[str, Path]:
 
 
 def planted_material(folder: Path) -> Material:
-    """Return the material of a report, as :func:`qfl_core.report.collect.collect` does for a profile."""
+    """Return the material of a report, as :func:`tools.report.collect.collect` does for a profile."""
     stored = repository_root() / "notebooks"
     studies = {
         "baf": planted_study("baf", folder, rounds=3),

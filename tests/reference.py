@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.config import CLEAN, load_profile
-from qfl_core.methods import METHODS
 from qfl_core.runs import RunResult
-from qfl_core.sweep import grid, sweep
+from qfl_core.runs.sweep import grid, sweep
 
 FILE = Path(__file__).with_name("reference_smoke.csv")
 KEYS = ["track", "method", "round"]

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from qfl_core.analysis import FINAL_METRICS, cost_table, facts, final_table, intervals, tidy
+from qfl_core.analysis import FINAL_METRICS, cost_table, final_table, intervals, tidy
 from qfl_core.config import load_profile
-from qfl_core.sweep import grid, sweep
+from qfl_core.runs.study import facts
+from qfl_core.runs.sweep import grid, sweep
 
 
 def planted(values_by_method: dict[str, list[float]]) -> pd.DataFrame:

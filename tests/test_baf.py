@@ -2,10 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import baf, load_splits
-from qfl_core.data.standin_baf import generate_baf
-from qfl_core.errors import ConfigError, DataError
+from qfl_core.data.standin.baf import generate_baf
 
 SMALL = {"train_size": 300, "val_size": 100, "test_size": 100}
 

@@ -6,15 +6,15 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-import qfl_core.bench.__main__ as command
-from qfl_core.bench import TARGETS, draw, table
-from qfl_core.bench.measure import Bench
-from qfl_core.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
-from qfl_core.bench.timing import seconds
+import tools.bench.__main__ as command
+from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
+from qfl_core.engines.qnn import QNN
 from qfl_core.figures.style import CLASS_COLOURS
-from qfl_core.qnn import QNN
-from qfl_core.streams import stream
+from tools.bench import TARGETS, draw, table
+from tools.bench.measure import Bench
+from tools.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
+from tools.bench.timing import seconds
 
 
 def results():
@@ -101,7 +101,7 @@ def test_table_names_every_target_and_verdict():
 
 
 def test_command_writes_json_and_figures_and_prints_the_table(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("qfl_core.bench.run_bench", lambda quick: results())
+    monkeypatch.setattr("tools.bench.run_bench", lambda quick: results())
     command.main(["--out", str(tmp_path / "bench"), "--quick"])
     written = sorted(f.name for f in (tmp_path / "bench").iterdir())
     assert written == ["bench.json", "bench.pdf", "bench.png"]

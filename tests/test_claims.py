@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from planted_claims import TOLD, PlantedRun, device_table, planted_run, world
 
+from qfl_core.algorithm.federation import Federation
 from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
 from qfl_core.analysis import measures as m
-from qfl_core.analysis.theory import SMALL, Theory, check_theory, proximal_gradient_error
+from qfl_core.base.errors import AnalysisError
 from qfl_core.data import load_splits
-from qfl_core.errors import AnalysisError
-from qfl_core.federation import Federation
 from qfl_core.figures.claims import PAGES, VERDICT_STYLE, claim_sheets
+from qfl_core.studies.theory import SMALL, Theory, check_theory, proximal_gradient_error
 
 SOUND = Theory(1e-10, (0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.75))
 MIRROR = {
@@ -297,6 +297,7 @@ def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkey
     federation = Federation.create(SMALL, load_splits(SMALL))
     # A penalty without its half: the gradient no longer belongs to the objective.
     monkeypatch.setattr(
-        "qfl_core.client.Objective.penalty", lambda self, theta: 0.1 * ((theta - self.anchor) ** 2).sum(axis=2)
+        "qfl_core.algorithm.client.Objective.penalty",
+        lambda self, theta: 0.1 * ((theta - self.anchor) ** 2).sum(axis=2),
     )
     assert proximal_gradient_error(federation) > 1e-2

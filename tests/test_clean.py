@@ -7,13 +7,13 @@ import pytest
 from planted import planted_splits, small
 from scipy import stats
 
-from qfl_core.clean import POOLED, CleanStudy, _margin, clean_study, encoding_search, with_executions
+from qfl_core.base.errors import RunError
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
-from qfl_core.errors import RunError
 from qfl_core.figures import studies
-from qfl_core.pooled import Recipe, pooled_qnn, pooled_scores
-from qfl_core.study import run_study
+from qfl_core.runs.study import run_study
+from qfl_core.studies.clean import POOLED, CleanStudy, _margin, clean_study, encoding_search, with_executions
+from qfl_core.studies.pooled import Recipe, pooled_qnn, pooled_scores
 
 QUICK = Recipe(starts=2, steps=40, rate=0.1)
 SIZES = {"train_size": 300, "val_size": 100, "test_size": 100, "source": "stand-in"}

@@ -12,12 +12,12 @@ from planted import federation
 from qiskit_machine_learning.optimizers import ADAM, SPSA
 from qiskit_machine_learning.utils import algorithm_globals
 
-from qfl_core import client
-from qfl_core.client import TRACE, Objective, _select, project, train_locally
-from qfl_core.controller import gamma, initial_phi, psi
-from qfl_core.experiment import train
-from qfl_core.methods import METHODS
-from qfl_core.registry import METHOD_NAMES
+from qfl_core.algorithm import client
+from qfl_core.algorithm.client import TRACE, Objective, _select, project, train_locally
+from qfl_core.algorithm.controller import gamma, initial_phi, psi
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.registry import METHOD_NAMES
+from qfl_core.runs.experiment import train
 
 PHI = initial_phi(0.13, 0.13)
 # A controller that has learned something: every feature moves both rates.

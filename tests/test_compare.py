@@ -21,7 +21,7 @@ from qfl_core.analysis.inference import (
     sign_patterns,
     step_down,
 )
-from qfl_core.errors import AnalysisError
+from qfl_core.base.errors import AnalysisError
 
 
 def rng(seed=0):

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qfl_core.base.errors import ConfigError
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.errors import ConfigError
-from qfl_core.registry import DATASETS
 
 CHANGES = st.fixed_dictionaries(
     {},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from qfl_core.controller import FEATURES, gamma, initial_phi, psi
+from qfl_core.algorithm.controller import FEATURES, gamma, initial_phi, psi
 
 ETA, DELTA = (1e-3, 1.0), (1e-3, 0.5)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -10,7 +10,7 @@ import pytest
 
 from qfl_core.config import load_profile
 from qfl_core.runs import find_runs, run_experiment
-from qfl_core.sweep import grid, sweep
+from qfl_core.runs.sweep import grid, sweep
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [

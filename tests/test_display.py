@@ -9,8 +9,8 @@ import pytest
 from planted import planted_splits, small
 
 from qfl_core import METHODS, ExperimentConfig
-from qfl_core.display import SHOWN_ROUNDS, ShownTable, html_table, run_html
-from qfl_core.errors import ChangedResults
+from qfl_core.base.display import SHOWN_ROUNDS, ShownTable, html_table, run_html
+from qfl_core.base.errors import ChangedResults
 from qfl_core.runs import RunResult, run_experiment
 
 HOSTILE = "<script>alert('x')</script>&\""

@@ -11,9 +11,9 @@ from qiskit_aer.noise import NoiseModel, ReadoutError, depolarizing_error
 from qiskit_ibm_runtime.fake_provider import FakeFez, FakeManilaV2
 from scipy import stats
 
+from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
-from qfl_core.qnn import QNN, odd_parity
-from qfl_core.streams import stream
+from qfl_core.engines.qnn import QNN, odd_parity
 
 # A correct engine fails a test at this level once in ten thousand seeds; the seeds here are fixed.
 LEVEL = 1e-4

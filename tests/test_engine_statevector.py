@@ -11,11 +11,11 @@ from qiskit.circuit import Parameter, ParameterVector
 from qiskit.circuit.library import efficient_su2, pauli_feature_map, real_amplitudes, z_feature_map
 from qiskit.quantum_info import Statevector
 
+from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
 from qfl_core.engines.cached import blas_is_position_free
+from qfl_core.engines.qnn import QNN, odd_parity
 from qfl_core.engines.statevector import STRATEGIES
-from qfl_core.qnn import QNN, odd_parity
-from qfl_core.streams import stream
 
 TOLERANCE = 1e-12
 seeds = st.integers(0, 2**32 - 1)

@@ -11,8 +11,8 @@ import pytest
 from jupyter_client.manager import KernelManager
 from planted import planted_splits, small
 
+from qfl_core.algorithm.federation import Federation
 from qfl_core.config import load_profile
-from qfl_core.federation import Federation
 from qfl_core.runs import RunResult, run_experiment
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,21 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import federation, planted_splits, small
 
-from qfl_core import client, extensions, registry, runs
-from qfl_core.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
+from qfl_core.algorithm import client
+from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
+from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.meta import virtual_rounds
+from qfl_core.algorithm.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named, roles_table
+from qfl_core.algorithm.optimizers import spsa_block
+from qfl_core.base import registry
+from qfl_core.base.errors import ConfigError, DataError
+from qfl_core.base.registry import DATASETS, METHOD_NAMES, DatasetSpec
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
-from qfl_core.errors import ConfigError, DataError
-from qfl_core.experiment import State, start, train
-from qfl_core.extensions import register_dataset, register_method
-from qfl_core.federation import Federation
-from qfl_core.meta import virtual_rounds
-from qfl_core.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named, roles_table
-from qfl_core.optimizers import spsa_block
-from qfl_core.registry import DATASETS, METHOD_NAMES, DatasetSpec
+from qfl_core.extras.scaffold import Scaffold
 from qfl_core.runs import find_runs, run_experiment, run_identity
-from qfl_core.scaffold import Scaffold
-from qfl_core.sweep import _run
+from qfl_core.runs import plugins as extensions
+from qfl_core.runs import run as runs
+from qfl_core.runs.experiment import State, start, train
+from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.runs.sweep import _run
 
 PAGE = Path(__file__).resolve().parent.parent / "EXTENDING.md"
 BEST, PROX = METHODS["duqfl-best"], METHODS["duqfl-prox"]
@@ -295,7 +298,7 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
     pytest.importorskip("flwr")
     from fakegrid import FakeGrid
 
-    from qfl_core.federate.nodes import Nodes, Patience
+    from qfl_core.network.nodes import Nodes, Patience
 
     config = small(dataset="breast-cancer", method="duqfl-learned", outer_period=1, participation=0.7)
     fed = Federation.create(config)
@@ -309,10 +312,10 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
 
 def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch, tmp_path):
     pytest.importorskip("flwr")
-    from qfl_core import flower_app
-    from qfl_core.errors import FederationError
-    from qfl_core.federate import launch
-    from qfl_core.federate.nodes import Nodes
+    from qfl_core.base.errors import FederationError
+    from qfl_core.network import app as flower_app
+    from qfl_core.network import launch
+    from qfl_core.network.nodes import Nodes
 
     def never(*_, **__):
         raise AssertionError("something was started")
@@ -391,9 +394,9 @@ def test_a_name_that_is_no_folders_is_refused(name, clean_tables):
 
 
 def test_what_cannot_be_registered_is_named(clean_tables):
-    with pytest.raises(ConfigError, match="must be a qfl_core.methods.Method, got dict"):
+    with pytest.raises(ConfigError, match="must be a qfl_core.algorithm.methods.Method, got dict"):
         register_method("mine", {"optimizer": "spsa"})
-    with pytest.raises(ConfigError, match="must be a qfl_core.registry.DatasetSpec, got function"):
+    with pytest.raises(ConfigError, match="must be a qfl_core.base.registry.DatasetSpec, got function"):
         register_dataset("mine", load_splits)
     with pytest.raises(ConfigError, match="tracks of another dataset"):
         register_dataset("mine-clean", DATASETS["baf"])
@@ -406,7 +409,7 @@ def test_what_cannot_be_registered_is_named(clean_tables):
 RULE = """
 import dataclasses
 from qfl_core import METHODS, register_method
-from qfl_core.aggregation import Aggregation
+from qfl_core.algorithm.aggregation import Aggregation
 
 def rule(attendance, logits):
     return attendance.sizes{power} / (attendance.sizes{power}).sum()
@@ -482,10 +485,10 @@ def test_the_code_of_the_page_runs_and_gives_the_extras_numbers_to_the_bit(clean
 
 
 def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
+    from qfl_core.base.errors import RunError
     from qfl_core.config import load_profile
-    from qfl_core.errors import RunError
-    from qfl_core.extras import BASES, METRICS, read_extras, run_extras
     from qfl_core.figures.extras import extensions as sheet
+    from qfl_core.studies.extras import BASES, METRICS, read_extras, run_extras
 
     settings, part = load_profile("smoke"), {"tracks": ["breast-cancer"], "seeds": [0, 1, 2]}
     with pytest.raises(RunError, match="12 runs of track 'breast-cancer'"):

@@ -13,15 +13,15 @@ pytest.importorskip("flwr")
 
 from planted import planted_splits, small
 
-from qfl_core.errors import FederationError
-from qfl_core.federate import deployment as deploying
-from qfl_core.federate import launch
-from qfl_core.federate.deployment import CONNECTION, Deployment
-from qfl_core.federate.nodes import DEPLOYMENT
-from qfl_core.federation import Federation
-from qfl_core.records import RunFolder
+from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.server import Together
+from qfl_core.base.errors import FederationError
+from qfl_core.network import deployment as deploying
+from qfl_core.network import launch
+from qfl_core.network.deployment import CONNECTION, Deployment
+from qfl_core.network.nodes import DEPLOYMENT
 from qfl_core.runs import run_experiment
-from qfl_core.server import Together
+from qfl_core.runs.records import RunFolder
 
 # Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
 PROGRAM = """#!{python}

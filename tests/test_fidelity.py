@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from qfl_core.data.baf import read_baf
-from qfl_core.data.fidelity import baf_fidelity, genome_fidelity
 from qfl_core.data.genome import read_genome
-from qfl_core.data.standin_baf import generate_baf
-from qfl_core.data.standin_genome import generate_genome
+from qfl_core.data.standin.baf import generate_baf
+from qfl_core.data.standin.fidelity import baf_fidelity, genome_fidelity
+from qfl_core.data.standin.genome import generate_genome
 
 COLUMNS = ["quantity", "published", "measured", "difference", "tolerance", "ok"]
 

@@ -3,12 +3,12 @@
 import matplotlib.pyplot as plt
 import pytest
 
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, results
 from qfl_core.figures.style import METHOD_COLOURS, write
-from qfl_core.methods import METHODS
-from qfl_core.study import run_study
+from qfl_core.runs.study import run_study
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from qfl_core.base.paths import repository_root
 from qfl_core.config import load_profile
-from qfl_core.federate.__main__ import main
-from qfl_core.federate.credentials import make_certificates, make_node_key
-from qfl_core.federate.site import open_site
-from qfl_core.paths import repository_root
+from qfl_core.network.__main__ import main
+from qfl_core.network.credentials import make_certificates, make_node_key
+from qfl_core.network.site import open_site
 
 
 def test_the_authority_signs_the_server_for_its_names_and_a_month(tmp_path):

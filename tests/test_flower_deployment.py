@@ -21,13 +21,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
+from qfl_core.algorithm.federation import Federation  # noqa: E402
 from qfl_core.config import load_profile  # noqa: E402
-from qfl_core.federate.deployment import Deployment  # noqa: E402
-from qfl_core.federate.launch import bundle  # noqa: E402
-from qfl_core.federate.site import export_client  # noqa: E402
-from qfl_core.federation import Federation  # noqa: E402
-from qfl_core.records import SCHEMA, RunFolder  # noqa: E402
+from qfl_core.network.deployment import Deployment  # noqa: E402
+from qfl_core.network.launch import bundle  # noqa: E402
+from qfl_core.network.site import export_client  # noqa: E402
 from qfl_core.runs import find_runs, run_experiment  # noqa: E402
+from qfl_core.runs.records import SCHEMA, RunFolder  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = load_profile("smoke").config(
@@ -242,7 +242,7 @@ def _faulty_app(folder: Path) -> Path:
     (folder / "faulty_app.py").write_text((ROOT / "tests" / "faulty_app.py").read_text())
     project = folder / "pyproject.toml"
     text = project.read_text().replace('fab-include = ["LICENSE"]', 'fab-include = ["LICENSE", "faulty_app.py"]')
-    project.write_text(text.replace("qfl_core.flower_app:client_app", "faulty_app:client_app"))
+    project.write_text(text.replace("qfl_core.network.app:client_app", "faulty_app:client_app"))
     return folder
 
 

@@ -13,16 +13,16 @@ pytest.importorskip("flwr")
 from fakegrid import FakeGrid
 from flwr.app import Array, Error, Message, MetricRecord
 
-from qfl_core import flower_app
+from qfl_core.algorithm.federation import Federation
+from qfl_core.base.errors import ConfigError, DataError, FederationError
 from qfl_core.config import load_profile
-from qfl_core.errors import ConfigError, DataError, FederationError
-from qfl_core.experiment import train
-from qfl_core.federate import wire
-from qfl_core.federate.nodes import Nodes, Patience, _request
-from qfl_core.federate.site import AGREED, ROWS, export_client, export_server, open_site
-from qfl_core.federation import Federation
-from qfl_core.records import _plain
+from qfl_core.network import app as flower_app
+from qfl_core.network import wire
+from qfl_core.network.nodes import Nodes, Patience, _request
+from qfl_core.network.site import AGREED, ROWS, export_client, export_server, open_site
 from qfl_core.runs import RunResult, run_experiment
+from qfl_core.runs.experiment import train
+from qfl_core.runs.records import _plain
 
 CONFIG = load_profile("smoke").config(
     "baf", source="stand-in", clients=3, rounds=2, train_size=300, val_size=100, test_size=100, seed=5
@@ -315,7 +315,7 @@ def test_gathering_waits_for_nodes_and_says_how_many_there_are(whole):
 def test_a_node_with_other_code_or_other_data_refuses(whole, monkeypatch):
     for name, reason in (("code", "another version of the training code"), ("data", "another copy of the data")):
         monkeypatch.setattr(
-            "qfl_core.federate.nodes._request",
+            "qfl_core.network.nodes._request",
             lambda *a, name=name: dataclasses.replace(_request(*a), **{name: "0" * 64}),
         )
         with pytest.raises(FederationError, match=reason):

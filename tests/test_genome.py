@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
+from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import genome, load_splits
-from qfl_core.data.standin_genome import generate_genome
-from qfl_core.errors import ConfigError, DataError
+from qfl_core.data.standin.genome import generate_genome
 
 SMALL = {"train_size": 200, "val_size": 60, "test_size": 60}
 FOLDERS = ("train/human", "train/worm", "test/human", "test/worm")

@@ -13,10 +13,11 @@ from planted import planted_splits, small
 from qiskit_aer.noise import NoiseModel
 from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
+from qfl_core.base.errors import ConfigError, HardwareError
 from qfl_core.engines import make_engine
 from qfl_core.engines.density import DensityEngine
 from qfl_core.engines.noise import device_noise
-from qfl_core.errors import ConfigError, HardwareError
+from qfl_core.engines.qnn import QNN
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, replay, validate
 from qfl_core.hardware.__main__ import main
@@ -26,11 +27,10 @@ from qfl_core.hardware.device import compile_for, fake_backend, fake_twin
 from qfl_core.hardware.jobs import count_outcomes
 from qfl_core.hardware.ledger import Ledger, LedgerNotice
 from qfl_core.hardware.mitigation import correct, measured_confusion, model_confusion, odd_share
-from qfl_core.hardware.mitigation_study import mitigation_table
-from qfl_core.hardware.noise_study import checkpoint_table, noise_grid, steadiness
 from qfl_core.hardware.store import folders
-from qfl_core.qnn import QNN
 from qfl_core.runs import RunResult, run_experiment
+from qfl_core.studies.mitigation import mitigation_table
+from qfl_core.studies.noise import checkpoint_table, noise_grid, steadiness
 
 matplotlib.use("Agg")
 METHODS = ("duqfl-prox", "default-qfl")
@@ -111,7 +111,7 @@ def test_checkpoints_are_spread_over_the_rounds_with_both_ends(runs):
     assert np.array_equal(found.weights, runs[0].weights[[0, 2]])
 
 
-@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
 def test_checkpoints_of_another_width_or_damaged_are_refused(runs, tmp_path):
     with pytest.raises(HardwareError, match=r"have shape \(3, 8\), but the circuit of 3 qubits takes 12 weights"):
         load_checkpoints(runs[0], 3, QNN(3))
@@ -466,7 +466,7 @@ def test_the_command_line_tells_errors_in_a_line(local, tmp_path, capsys, monkey
     assert main(["run", "--profile", "smoke", "--set", "shots"]) == 1
     assert "expected NAME=VALUE" in capsys.readouterr().err
     monkeypatch.delenv("QISKIT_IBM_TOKEN", raising=False)
-    monkeypatch.setattr("qfl_core.study.sweep", None)  # nothing is trained before the account is asked for
+    monkeypatch.setattr("qfl_core.runs.study.sweep", None)  # nothing is trained before the account is asked for
     assert main(["run", "--profile", "smoke", "--backend", "ibm_fez", "--results", str(tmp_path)]) == 1
     assert "needs an account: set QISKIT_IBM_TOKEN" in capsys.readouterr().err
 

@@ -7,8 +7,8 @@ import pytest
 from planted import planted_splits, small
 from runtime_double import ApiDouble, genuine_client, renamed, service_over
 
+from qfl_core.base.errors import HardwareError
 from qfl_core.engines.kinds import kind_of, kind_of_job
-from qfl_core.errors import HardwareError
 from qfl_core.hardware import HardwareConfig, replay, validate
 from qfl_core.hardware import service as client
 from qfl_core.hardware.jobs import Execution
@@ -314,7 +314,7 @@ def test_no_parameter_sets_the_kind():
     from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
     from qfl_core.engines import make_engine
-    from qfl_core.qnn import QNN
+    from qfl_core.engines.qnn import QNN
 
     engine = make_engine("primitives", QNN(2), shots=8, sampler="ibm", backend=renamed(FakeManilaV2(), "ibm_fez"))
     assert engine.kind == engine.describe()["kind"] == "fake"

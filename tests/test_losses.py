@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss
 
-from qfl_core.losses import EXACT_MARGIN, LOSSES, cross_entropy, margin_of, squared_error
+from qfl_core.algorithm.losses import EXACT_MARGIN, LOSSES, cross_entropy, margin_of, squared_error
 
 
 def draws(rows=200, seed=0):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from planted import federation
 
-from qfl_core import meta
-from qfl_core.controller import initial_phi
-from qfl_core.experiment import train
-from qfl_core.meta import is_due, outer_spsa, refine_controller
-from qfl_core.methods import METHODS
-from qfl_core.server import federated_round, federated_rounds
-from qfl_core.streams import stream
+from qfl_core.algorithm import meta
+from qfl_core.algorithm.controller import initial_phi
+from qfl_core.algorithm.meta import is_due, outer_spsa, refine_controller
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.server import federated_round, federated_rounds
+from qfl_core.base.streams import stream
+from qfl_core.runs.experiment import train
 
 PHI = initial_phi(0.13, 0.13)
 CONTROLLED = [name for name, method in METHODS.items() if method.controller]

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from qfl_core.methods import METHODS, Method, roles_table
-from qfl_core.registry import METHOD_NAMES
+from qfl_core.algorithm.methods import METHODS, Method, roles_table
+from qfl_core.base.registry import METHOD_NAMES
 
 # The paper's table of roles: deep unfold, controller, best unfold, drift control.
 ROLES = {

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from qfl_core.metrics import CLASSIFICATION, average_precision, classification, roc_auc, spread
+from qfl_core.algorithm.metrics import CLASSIFICATION, average_precision, classification, roc_auc, spread
 
 REFERENCE = {
     "accuracy": lambda y, p: sk.accuracy_score(y, p >= 0.5),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from qiskit_machine_learning.optimizers import ADAM, SPSA
 from qiskit_machine_learning.utils import algorithm_globals
 
-from qfl_core.optimizers import CALIBRATION, calibrated_spsa, library_adam, spsa_block
+from qfl_core.algorithm.optimizers import CALIBRATION, calibrated_spsa, library_adam, spsa_block
 
 CENTRE = np.array([0.5, -1.0, 0.25, 2.0, 0.0])
 

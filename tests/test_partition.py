@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qfl_core.base.errors import DataError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.partition import make_partition
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.errors import DataError
 
 
 def planted(train=400, test=100, share=0.5, seed=0) -> Splits:

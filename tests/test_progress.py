@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qfl_core.progress import bar
+from qfl_core.base.progress import bar
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.config import load_profile
-from qfl_core.errors import ConfigError, RunError
 from qfl_core.figures import studies
-from qfl_core.protocol import (
+from qfl_core.studies.protocol import (
     ALL,
     DEFAULTS,
     Plan,
@@ -25,8 +25,8 @@ from qfl_core.protocol import (
     run_search,
     write_search,
 )
-from qfl_core.protocol.__main__ import main, report
-from qfl_core.protocol.distance import distance, half_interval
+from qfl_core.studies.protocol.__main__ import main, report
+from qfl_core.studies.protocol.distance import distance, half_interval
 
 
 def plan(complete=True) -> Plan:
@@ -203,7 +203,7 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
 
 
 def test_the_command_writes_tables_figure_and_report_or_says_why_not(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("qfl_core.study.results_dir", lambda profile: tmp_path / "results" / profile)
+    monkeypatch.setattr("qfl_core.runs.study.results_dir", lambda profile: tmp_path / "results" / profile)
     assert main(["--profile", "nonsense", "--out", str(tmp_path / "out")]) == 1
     assert "unknown profile 'nonsense'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

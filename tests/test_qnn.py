@@ -6,7 +6,7 @@ from qiskit import QuantumCircuit
 from qiskit.circuit import ParameterVector
 from qiskit.circuit.library import real_amplitudes, zz_feature_map
 
-from qfl_core.qnn import QNN, odd_parity
+from qfl_core.engines.qnn import QNN, odd_parity
 
 
 def test_paper_model_has_sixteen_weights_at_four_features():

@@ -14,18 +14,18 @@ from check_figures import TABLES as WRITTEN
 from chromium import BROWSER, chromium
 from planted_report import METHODS, SEEDS, planted_material
 
-from qfl_core import paths
 from qfl_core.analysis import intervals
 from qfl_core.analysis.tables import notation_table
-from qfl_core.errors import RunError
-from qfl_core.report import __main__ as command
-from qfl_core.report import collect as collecting
-from qfl_core.report.captions import FIGURES, TABLES, figure_names
-from qfl_core.report.explorer import METRICS, explorer_data
-from qfl_core.report.mathml import mathml
-from qfl_core.report.notebooks import portable
-from qfl_core.report.page import embedded, index_page, write_report
+from qfl_core.base import paths
+from qfl_core.base.errors import RunError
 from qfl_core.runs import RunResult
+from tools.report import __main__ as command
+from tools.report import collect as collecting
+from tools.report.captions import FIGURES, TABLES, figure_names
+from tools.report.explorer import METRICS, explorer_data
+from tools.report.mathml import mathml
+from tools.report.notebooks import portable
+from tools.report.page import embedded, index_page, write_report
 
 ROOT = Path(__file__).resolve().parent.parent
 DRAWN = ROOT / "figures"
@@ -152,7 +152,7 @@ def test_text_from_data_cannot_become_markup(material):
     assert json.loads(embedded({"<!--": evil})) == {"<!--": evil}
 
 
-@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
 def test_runs_that_changed_since_they_were_sealed_are_flagged(material, tmp_path):
     assert "all as sealed" in index_page(material)
     study = material.studies["baf"]

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from planted import planted_splits, small
 
-from qfl_core import records, runs
+from qfl_core.algorithm.federation import Federation
+from qfl_core.base.errors import ConfigError, RunError
+from qfl_core.base.registry import METHOD_NAMES
 from qfl_core.config import ExperimentConfig
-from qfl_core.errors import ConfigError, RunError
-from qfl_core.experiment import train
-from qfl_core.federation import Federation
-from qfl_core.records import SCHEMA, RunFolder, to_csv
-from qfl_core.registry import METHOD_NAMES
-from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, run_identity
+from qfl_core.runs import RunResult, find_runs, load_runs, records, run_experiment, run_identity
+from qfl_core.runs import run as runs
+from qfl_core.runs.experiment import train
+from qfl_core.runs.records import SCHEMA, RunFolder, to_csv
 
 HERE = Path(__file__).parent
 SPLITS = planted_splits()

@@ -14,15 +14,15 @@ import pytest
 from planted import planted_splits, small
 
 from qfl_core.__main__ import main
+from qfl_core.base.errors import ChangedResults, ConfigError, RunError
+from qfl_core.base.paths import below
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
-from qfl_core.errors import ChangedResults, ConfigError, RunError
-from qfl_core.federate.__main__ import main as federate
 from qfl_core.hardware import plan as planning
 from qfl_core.hardware.__main__ import main as hardware
 from qfl_core.hardware.store import Folder
-from qfl_core.paths import below
-from qfl_core.registry import DATASETS
+from qfl_core.network.__main__ import main as federate
 from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, run_parent, tidy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,7 +120,7 @@ def altered(run: RunResult) -> RunResult:
     return RunResult(run.path)
 
 
-@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
 def test_a_pickle_in_a_results_folder_is_refused_and_not_run(run, tmp_path):
     poisoned(run.path / "global_params.npz", "weights", tmp_path / "ran")
     with pytest.raises(RunError, match=r"global_params\.npz .* cannot be read: Object arrays"):
@@ -180,7 +180,7 @@ def test_a_registered_name_that_leads_out_is_refused(tmp_path, monkeypatch):
         run_parent(ExperimentConfig(dataset="../../../outside"), tmp_path / "results")
 
 
-@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
 @pytest.mark.parametrize("field", ["method", "dataset", "encoding", "split"])
 def test_a_config_in_a_results_folder_that_names_a_path_is_refused(run, field):
     path = run.path / "config.json"
@@ -191,7 +191,7 @@ def test_a_config_in_a_results_folder_that_names_a_path_is_refused(run, field):
     assert main(["show", run.path.name, "--results", str(results)]) == 1
 
 
-@pytest.mark.filterwarnings("ignore::qfl_core.errors.ChangedResults")
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
 @pytest.mark.parametrize("text", [None, "", "[]", "{"])
 def test_a_run_whose_config_is_gone_or_damaged_is_told(run, text):
     (run.path / "config.json").unlink() if text is None else (run.path / "config.json").write_text(text)

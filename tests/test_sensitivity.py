@@ -4,10 +4,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.config import load_profile
-from qfl_core.errors import ConfigError, RunError
 from qfl_core.figures import studies
-from qfl_core.sensitivity import (
+from qfl_core.studies.sensitivity import (
     FROZEN,
     METRICS,
     SETTINGS,

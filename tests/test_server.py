@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from planted import federation
 
-from qfl_core import server
-from qfl_core.aggregation import SAMPLE_SIZE, Attendance
-from qfl_core.controller import initial_phi
-from qfl_core.errors import DataError
-from qfl_core.experiment import train
-from qfl_core.methods import METHODS
-from qfl_core.server import aggregate, evaluate_global, federated_round, tune_adam
+from qfl_core.algorithm import server
+from qfl_core.algorithm.aggregation import SAMPLE_SIZE, Attendance
+from qfl_core.algorithm.controller import initial_phi
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.server import aggregate, evaluate_global, federated_round, tune_adam
+from qfl_core.base.errors import DataError
+from qfl_core.runs.experiment import train
 
 PHI = initial_phi(0.13, 0.13)
 

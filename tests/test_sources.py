@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from qfl_core.base.errors import DataError
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import baf, genome, load_splits, sources, standin
+from qfl_core.data import baf, genome, load_splits, sources
 from qfl_core.data.__main__ import main
-from qfl_core.data.standin_baf import generate_baf
-from qfl_core.errors import DataError
+from qfl_core.data.standin import common as standin
+from qfl_core.data.standin.baf import generate_baf
 
 SMALL = {"train_size": 300, "val_size": 100, "test_size": 100}
 
@@ -251,7 +252,7 @@ def test_a_read_only_cache_is_a_clear_error(server, cache, monkeypatch):
 
 
 def test_the_choice_is_printed_once(cache, capsys):
-    from qfl_core.data.standin import announce
+    from qfl_core.data.standin.common import announce
 
     announce.cache_clear()
     for seed in range(3):

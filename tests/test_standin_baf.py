@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from qfl_core.data import baf_facts, standin_baf
 from qfl_core.data.baf import read_baf
-from qfl_core.data.standin_baf import generate_baf
-from qfl_core.data.standin_curves import curves, overt_curve
-from qfl_core.data.standin_discrete import DISCRETE_COLUMNS, discrete
+from qfl_core.data.standin import baf as standin_baf
+from qfl_core.data.standin import baf_facts
+from qfl_core.data.standin.baf import generate_baf
+from qfl_core.data.standin.curves import curves, overt_curve
+from qfl_core.data.standin.discrete import DISCRETE_COLUMNS, discrete
 
 LIMITS = {190, 200, 210, 490, 500, 510, 990, 1000, 1500, 1900, 2000, 2100}
 GOLDEN = "3a92857f26f2e31b788604b3ba1bedf5a14b10480a30a291b02df694637622ae"

@@ -5,9 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
+from qfl_core.base.streams import stream
 from qfl_core.data.genome import kmer_counts
-from qfl_core.data.standin_genome import _sample, chains, generate_genome
-from qfl_core.streams import stream
+from qfl_core.data.standin.genome import _sample, chains, generate_genome
 
 GOLDEN = "55310d9e50a562348e1f5e8c777c7048c0d31a1b75dfdb85db6f5c1944a3fb38"
 
@@ -62,7 +62,7 @@ def test_three_mers_have_the_mixture_frequencies(name):
 def test_next_letter_has_the_probabilities_of_its_component(monkeypatch):
     weights, starts, steps = chains("worm")
     only_first = np.ones_like(weights), starts, steps
-    monkeypatch.setattr("qfl_core.data.standin_genome.chains", lambda name: only_first)
+    monkeypatch.setattr("qfl_core.data.standin.genome.chains", lambda name: only_first)
     letters = _sample("worm", 5_000, 60, stream(0, "test-genome")).astype(int)
     state = letters[:, :-2] * 4 + letters[:, 1:-1]
     counts = np.bincount((state * 4 + letters[:, 2:]).ravel(), minlength=64).reshape(16, 4)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qfl_core.streams import stream
+from qfl_core.base.streams import stream
 
 
 def test_a_stream_is_its_name():

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-import qfl_core.study as study_module
+import qfl_core.runs.study as study_module
+from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.config import load_profile
 from qfl_core.data import audit, load_splits
-from qfl_core.errors import ConfigError, RunError
-from qfl_core.study import REFERENCES, read_study, run_study
+from qfl_core.runs.study import REFERENCES, read_study, run_study
 
 SMALL = {
     "rounds": 1,

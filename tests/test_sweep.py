@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
+from qfl_core.base.errors import RunError
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
-from qfl_core.errors import RunError
 from qfl_core.runs import find_runs, run_experiment
-from qfl_core.sweep import SweepError, grid, sweep
+from qfl_core.runs.sweep import SweepError, grid, sweep
 
 BASE = load_profile("smoke").config(
     "baf", source="stand-in", rounds=2, clients=2, train_size=300, val_size=100, test_size=100

@@ -16,9 +16,9 @@ from pathlib import Path
 import papermill
 import yaml
 
+from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.paths import params_dir
 from qfl_core.config import PART_KEYS, load_profile
-from qfl_core.errors import ConfigError, did_you_mean
-from qfl_core.paths import params_dir
 
 #: The kernel talks to its parent over loopback and would warn about it.
 QUIET = ["--IPKernelApp.log_level=ERROR"]

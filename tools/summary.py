@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from qfl_core.paths import figures_dir, repository_root
+from qfl_core.base.paths import figures_dir, repository_root
 
 DATA_LINE = re.compile(r"\[data\] ([\w-]+: [\w-]+ data \(.*?\))(?=\\n|\")")  # as JSON stores it
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.measures import Measure
-from qfl_core.errors import AnalysisError, did_you_mean
-from qfl_core.methods import METHODS
+from qfl_core.base.errors import AnalysisError, did_you_mean
 
 TRACKS = ("baf", "genome", "hardware", "theory")
 #: ``always`` is a bound for every single value, not for a mean: it is checked, not tested.

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.analysis.inference import effect_size, mean_interval, sign_flip_p
+from qfl_core.base.errors import AnalysisError, did_you_mean
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult, tidy
-from qfl_core.streams import stream
 
 #: Columns that say what a row is, not what was measured.
 LABELS = ("dataset", "encoding", "split", "method", "seed", "source", "kind", "run", "round", "part")

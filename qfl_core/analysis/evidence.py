@@ -11,8 +11,8 @@ import pandas as pd
 
 from qfl_core.analysis.claims import Part
 from qfl_core.analysis.compare import check_comparable
-from qfl_core.analysis.theory import Theory
-from qfl_core.errors import AnalysisError, did_you_mean
+from qfl_core.analysis.measures import Theory
+from qfl_core.base.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult
 
 RUN_TRACKS = ("baf", "genome")

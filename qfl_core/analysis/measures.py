@@ -6,18 +6,31 @@ A measure is built by naming a column, which is checked at once: a claim about a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from qfl_core.analysis.theory import Theory
-from qfl_core.errors import AnalysisError, did_you_mean
-from qfl_core.metrics import CLASSIFICATION
-from qfl_core.records import SCHEMA
+from qfl_core.algorithm.metrics import CLASSIFICATION
+from qfl_core.base.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult
+from qfl_core.runs.records import SCHEMA
 
 #: One run a method, in the order that a claim names them -> a number (NaN where it is not defined).
 Measure = Callable[..., float]
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The computed theory points, see :mod:`qfl_core.studies.theory`.
+
+    ``gradient_error`` is the largest error of the proximal gradient; ``descent`` holds one cosine per federation,
+    between the mean outer SPSA estimate and the true gradient.
+    """
+
+    gradient_error: float
+    descent: tuple[float, ...]
+
 
 ROUND_COLUMNS = (
     *SCHEMA["global_accuracies"],
@@ -180,7 +193,7 @@ def device_distance(checkpoints: pd.DataFrame) -> float:
     return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
 
 
-# Theory points, from :class:`qfl_core.analysis.theory.Theory`; one value a federation.
+# Theory points, from :class:`qfl_core.studies.theory.Theory`; one value a federation.
 
 
 def gradient_error(theory: Theory) -> tuple[float, ...]:

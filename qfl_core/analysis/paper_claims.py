@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import measures as m
 from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.paper import PAPER
-from qfl_core.methods import METHODS
 
 NAMES = {
     "global_accuracy": "global accuracy",

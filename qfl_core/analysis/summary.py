@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 from scipy.stats import t as student
 
-from qfl_core.methods import METHODS, method_named
-from qfl_core.runs import RunResult
+from qfl_core.algorithm.methods import METHODS, method_named
 
 
 def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
@@ -58,11 +57,3 @@ def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
     cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()
     cost = cost.round().astype(int)
     return cost.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: method_named(name).label)
-
-
-def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:
-    """Return what a figure's footer says of its runs: data source, engine and shots, seeds, profile."""
-    sources = sorted({run.environment["data"]["source"] for run in runs})
-    engines = sorted({f"{run.environment['engine']['engine']} ({run.environment['engine']['kind']})" for run in runs})
-    seeds = len({run.config.seed for run in runs})
-    return (f"data: {', '.join(sources)}", f"engine: {', '.join(engines)}", f"{seeds} seeds", f"profile {profile}")

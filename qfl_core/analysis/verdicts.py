@@ -18,10 +18,10 @@ import pandas as pd
 from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.evidence import Evidence
 from qfl_core.analysis.inference import effect_size, mean_interval, sign_flip_p, step_down
+from qfl_core.analysis.measures import Theory
 from qfl_core.analysis.paper_claims import CLAIMS
-from qfl_core.analysis.theory import Theory
+from qfl_core.base.streams import stream
 from qfl_core.runs import RunResult
-from qfl_core.streams import stream
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED, MISSING = VERDICTS = ("holds", "fails", "undecided", "missing")
@@ -83,7 +83,7 @@ def judge(
     ----------
     studies : ``{"baf": runs, "genome": runs}``; the runs of a track may differ in method and seed only.
     hardware : columns method, seed, checkpoint, kind (exact | shots | noisy | fake | hardware), accuracy.
-    theory : from :func:`qfl_core.analysis.theory.check_theory`.
+    theory : from :func:`qfl_core.studies.theory.check_theory`.
     seed : names the bootstrap's random streams.
     """
     evidence = Evidence.gather(studies, hardware, theory)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from qfl_core.base.registry import DATASETS, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.data.standin import announce
-from qfl_core.registry import DATASETS, resolve
+from qfl_core.data.standin.common import announce
 
 __all__ = ["DataSource", "Split", "Splits", "load_splits"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from qfl_core.base.errors import DataError
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
-from qfl_core.errors import DataError
-from qfl_core.registry import DATASETS
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,10 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.data.splits import Splits
-from qfl_core.streams import stream
 
 #: An encoding leaks when meeting the rows in shuffled order costs the best reference this much balanced accuracy.
 LEAK_THRESHOLD = 0.1

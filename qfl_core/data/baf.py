@@ -16,14 +16,14 @@ from sklearn.compose import make_column_transformer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
+from qfl_core.base.errors import DataError, did_you_mean
 from qfl_core.config import ExperimentConfig
-from qfl_core.data.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.data.standin import choose_source, standin_source
-from qfl_core.data.standin_baf import generate_baf
-from qfl_core.errors import DataError, did_you_mean
+from qfl_core.data.standin.baf import generate_baf
+from qfl_core.data.standin.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
+from qfl_core.data.standin.common import choose_source, standin_source
 
 TARGET = "fraud_bool"
 FEATURES = tuple(c for c in COLUMNS if c != TARGET)

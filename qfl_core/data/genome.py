@@ -24,14 +24,14 @@ import numpy as np
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
+from qfl_core.base.errors import ConfigError, DataError
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.data.standin import choose_source, standin_source
-from qfl_core.data.standin_genome import generate_genome
-from qfl_core.errors import ConfigError, DataError
-from qfl_core.streams import stream
+from qfl_core.data.standin.common import choose_source, standin_source
+from qfl_core.data.standin.genome import generate_genome
 
 LENGTH = 200
 CLASSES = ("human", "worm")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from qfl_core.base.errors import DataError
+from qfl_core.base.registry import SPLITS, resolve
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import Splits
-from qfl_core.errors import DataError
-from qfl_core.registry import SPLITS, resolve
-from qfl_core.streams import stream
 
 DIRICHLET_TRIES = 5000
 LABELS = (0, 1)

@@ -10,9 +10,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from qfl_core.base.errors import DataError
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.errors import DataError
-from qfl_core.streams import stream
 
 
 class TailClipper(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from qfl_core import paths
-from qfl_core.errors import DataError
+from qfl_core.base import paths
+from qfl_core.base.errors import DataError
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60

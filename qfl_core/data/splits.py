@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from qfl_core.display import splits_html
-from qfl_core.errors import DataError
+from qfl_core.base.display import splits_html
+from qfl_core.base.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from qfl_core.base.registry import ENGINES, resolve
 from qfl_core.engines.base import Engine
-from qfl_core.qnn import QNN
-from qfl_core.registry import ENGINES, resolve
+from qfl_core.engines.qnn import QNN
 
 
 def make_engine(name: str, qnn: QNN, shots: int | None = None, **options) -> Engine:
@@ -12,7 +12,7 @@ def make_engine(name: str, qnn: QNN, shots: int | None = None, **options) -> Eng
 
     Parameters
     ----------
-    name : a key of :data:`qfl_core.registry.ENGINES`.
+    name : a key of :data:`qfl_core.base.registry.ENGINES`.
     shots : None for exact probabilities, or the number of measurements behind each of them.
     options : the engine's own, see its class.
     """

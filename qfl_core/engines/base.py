@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qfl_core.qnn import QNN
+from qfl_core.engines.qnn import QNN
 
 MAX_SHOTS = 2**63 - 1  # what numpy's binomial takes
 Generators = np.random.Generator | Sequence[np.random.Generator] | None

@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from qfl_core.engines.base import Engine, Generators, check_weights, sample
-from qfl_core.qnn import QNN
+from qfl_core.engines.qnn import QNN
 
 PAD_SAMPLES = 8
 PAD_THETAS = 4

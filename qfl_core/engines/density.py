@@ -22,7 +22,7 @@ from qfl_core.engines.expressions import compile_angles
 from qfl_core.engines.noise import device_noise, used_qubits
 from qfl_core.engines.primitives import measured_qubits
 from qfl_core.engines.ptm import Fixed, Turn, Walk, fixed_ptm, fuse, turn_of
-from qfl_core.qnn import QNN
+from qfl_core.engines.qnn import QNN
 
 IGNORED = ("barrier", "measure")
 

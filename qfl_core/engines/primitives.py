@@ -17,7 +17,7 @@ from qiskit import QuantumCircuit, transpile
 from qfl_core.engines.base import Engine, Generators, check_features, check_weights
 from qfl_core.engines.cached import Encoded
 from qfl_core.engines.kinds import kind_of
-from qfl_core.qnn import QNN
+from qfl_core.engines.qnn import QNN
 
 SAMPLERS = ("statevector", "aer", "fake", "ibm")
 SIMULATED = ("shots", "noisy", "fake")

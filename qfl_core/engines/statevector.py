@@ -30,7 +30,7 @@ from qfl_core.engines.cached import (
 )
 from qfl_core.engines.compile import compile_circuit
 from qfl_core.engines.kernels import Kernel
-from qfl_core.qnn import QNN, odd_parity
+from qfl_core.engines.qnn import QNN, odd_parity
 
 STRATEGIES = ("products", "unitary", "gates")
 MAX_PRODUCTS_QUBITS = 6

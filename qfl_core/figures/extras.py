@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from qfl_core.extras import BASES, METRICS, NO_DIFFERENCE, ExtrasStudy
+from qfl_core.algorithm.methods import method_named
 from qfl_core.figures.results import method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import TRACK_COLOURS, TRACK_MARKERS, offsets
-from qfl_core.methods import method_named
+from qfl_core.studies.extras import BASES, METRICS, NO_DIFFERENCE, ExtrasStudy
 
 BUNDLED = "breast-cancer"
 

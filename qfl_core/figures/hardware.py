@@ -8,11 +8,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import intervals
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE
 from qfl_core.hardware.pipeline import Validation
-from qfl_core.methods import METHODS
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
 CURVES = {
@@ -106,7 +106,7 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
 def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
     """Return accuracy against noise scale and shots, and each seed's steadiness, for the methods compared.
 
-    ``grid`` is :func:`qfl_core.hardware.noise_study.noise_grid`'s table, ``steady`` that of ``steadiness``.
+    ``grid`` is :func:`qfl_core.studies.noise.noise_grid`'s table, ``steady`` that of ``steadiness``.
     """
     panels = {
         "noise_scale": partial(_scale, grid=grid),

@@ -10,11 +10,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis import intervals
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, method_colour
-from qfl_core.methods import METHODS, method_named
-from qfl_core.study import Study
+from qfl_core.runs.study import Study
 
 #: The four panels of the paper's comparison figures: column, title and the paper's label.
 FEDERATED = {

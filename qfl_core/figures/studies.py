@@ -9,13 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from qfl_core.clean import SHARE, CleanStudy, EncodingSearch, with_executions
+from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE, TRACK_COLOURS, TRACK_MARKERS, method_colour, offsets
-from qfl_core.methods import METHODS, method_named
-from qfl_core.protocol import ALL, DEFAULTS, Search
-from qfl_core.sensitivity import METRICS, ControllerStudy, Sensitivity
+from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
+from qfl_core.studies.protocol import ALL, DEFAULTS, Search
+from qfl_core.studies.sensitivity import METRICS, ControllerStudy, Sensitivity
 
 #: Numbers over all tracks are black.
 _TRACKS = {ALL: "0.1", **TRACK_COLOURS}

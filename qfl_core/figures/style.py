@@ -10,7 +10,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from qfl_core.registry import METHOD_NAMES
+from qfl_core.base.registry import METHOD_NAMES
 
 #: Seaborn's colour-blind safe palette.
 SAFE = sns.color_palette("colorblind").as_hex()

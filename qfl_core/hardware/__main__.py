@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from qfl_core.base.errors import ConfigError, HardwareError, exit_code
+from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile, read_yaml
-from qfl_core.errors import ConfigError, HardwareError, exit_code
-from qfl_core.paths import figures_dir, results_dir
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.hardware import HardwareConfig, dry_run, validate
     from qfl_core.hardware.pipeline import open_backend
-    from qfl_core.study import run_study
+    from qfl_core.runs.study import run_study
 
     settings = load_profile(asked.profile)
     given = dict(_pair(text) for text in asked.set)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qfl_core.checks import Check, integer, invalid, number, one_of
-from qfl_core.errors import ConfigError, did_you_mean
-from qfl_core.methods import METHODS
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.checks import Check, integer, invalid, number, one_of
+from qfl_core.base.errors import ConfigError, did_you_mean
 
 #: What can be done against noise: ours on the counts, and two that the runtime's sampler does on the device.
 MITIGATION = ("readout", "dynamical-decoupling", "twirling")

@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
 from qfl_core.engines.base import sample
 from qfl_core.hardware.device import two_qubit_gates
 from qfl_core.hardware.mitigation import correct, measured_confusion, odd_share
 from qfl_core.hardware.plan import CALIBRATION, Plan
 from qfl_core.hardware.store import Folder
-from qfl_core.streams import stream
 
 REPEATS = 200  # of the shots, behind every interval
 #: What every row scores, each with its low and high.

@@ -9,11 +9,11 @@ from functools import cached_property, lru_cache
 
 from qiskit import QuantumCircuit, qpy, transpile
 
+from qfl_core.base.errors import HardwareError, did_you_mean
 from qfl_core.engines.density import DensityEngine, calibration_hash
 from qfl_core.engines.noise import device_noise, used_qubits
 from qfl_core.engines.primitives import measured_qubits
-from qfl_core.errors import HardwareError, did_you_mean
-from qfl_core.qnn import QNN
+from qfl_core.engines.qnn import QNN
 
 #: What IBM documents for a job's usage: this overhead, and (rep_delay + circuit length) for every execution.
 JOB_OVERHEAD_SECONDS = 2.0

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from qfl_core.base.errors import HardwareError
+from qfl_core.base.streams import stream
 from qfl_core.engines.kinds import kind_of_job
 from qfl_core.engines.primitives import runtime_sampler
-from qfl_core.errors import HardwareError
 from qfl_core.hardware import service as client
 from qfl_core.hardware.ledger import JobRecord, LedgerNotice
 from qfl_core.hardware.plan import CALIBRATION, JobPlan, Plan
 from qfl_core.hardware.store import Folder
-from qfl_core.streams import stream
 
 WAITING = ("INITIALIZING", "QUEUED", "RUNNING", "VALIDATING")
 FAILED = {"ERROR": "failed", "CANCELLED": "cancelled"}

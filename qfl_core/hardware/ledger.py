@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from qfl_core.errors import HardwareError
+from qfl_core.base.errors import HardwareError
 
 START = "0" * 64
 #: Events that end an attempt; after "unreadable" the job can still be asked again.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qfl_core.errors import HardwareError
-from qfl_core.qnn import odd_parity
+from qfl_core.base.errors import HardwareError
+from qfl_core.engines.qnn import odd_parity
 
 
 def measured_confusion(zeros: np.ndarray, ones: np.ndarray) -> np.ndarray:

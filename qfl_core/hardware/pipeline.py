@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from qfl_core.base.errors import HardwareError
 from qfl_core.engines import make_engine
-from qfl_core.errors import HardwareError
 from qfl_core.hardware import service as client
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.curves import METRICS, executed_curves, simulated_curves

@@ -12,17 +12,17 @@ from pathlib import Path
 from qiskit import QuantumCircuit, transpile
 from qiskit.circuit import Parameter
 
+from qfl_core.algorithm.federation import make_qnn
+from qfl_core.base.errors import HardwareError
+from qfl_core.base.paths import below
 from qfl_core.data import load_splits
 from qfl_core.data.splits import Split
 from qfl_core.engines.primitives import PrimitivesEngine
-from qfl_core.errors import HardwareError
-from qfl_core.federation import make_qnn
+from qfl_core.engines.qnn import QNN
 from qfl_core.hardware.checkpoints import Checkpoints, load_checkpoints, subset
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import JOB_OVERHEAD_SECONDS, Device, compile_for
 from qfl_core.hardware.store import Folder
-from qfl_core.paths import below
-from qfl_core.qnn import QNN
 from qfl_core.runs import RunResult
 
 CALIBRATION = "readout-calibration"

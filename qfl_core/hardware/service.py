@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from qfl_core.errors import HardwareError, did_you_mean
+from qfl_core.base.errors import HardwareError, did_you_mean
 
 TOKEN, INSTANCE = "QISKIT_IBM_TOKEN", "QISKIT_IBM_INSTANCE"
 Answer = TypeVar("Answer")

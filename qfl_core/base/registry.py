@@ -1,0 +1,98 @@
+"""The tables of what can be named in a config. A new dataset, method, partition or engine is one row here.
+
+Rows point to code as ``"module:name"``, imported on first use: naming a thing costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+PI_RANGE = (0.0, math.pi)
+UNIT_RANGE = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class EncodingSpec:
+    """What an encoding uses where a config does not say otherwise."""
+
+    features: int
+    angle_range: tuple[float, float]
+    tail_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset's loader, split sizes (train, validation, test) and encodings, the first of which is the default.
+
+    The loader is a function ``(config, order=None) -> Splits``; ``order``, a generator, asks it to shuffle the order in
+    which its encoder meets the rows (the leak test).
+    """
+
+    loader: str | Callable
+    sizes: tuple[int, int, int]
+    encodings: Mapping[str, EncodingSpec]
+
+
+DATASETS: dict[str, DatasetSpec] = {
+    "baf": DatasetSpec(
+        loader="qfl_core.data.baf:load_baf",
+        sizes=(2999, 750, 1250),
+        encodings={"pca": EncodingSpec(features=4, angle_range=PI_RANGE)},
+    ),
+    "genome": DatasetSpec(
+        loader="qfl_core.data.genome:load_genome",
+        sizes=(8000, 2000, 2000),
+        encodings={
+            "word-id": EncodingSpec(features=4, angle_range=UNIT_RANGE),
+            "word-id-shuffled": EncodingSpec(features=4, angle_range=UNIT_RANGE),
+            "kmer": EncodingSpec(features=2, angle_range=UNIT_RANGE, tail_share=0.01),
+        },
+    ),
+    "breast-cancer": DatasetSpec(
+        loader="qfl_core.data.breast_cancer:load_breast_cancer",
+        sizes=(341, 114, 114),
+        encodings={"pca": EncodingSpec(features=4, angle_range=UNIT_RANGE)},
+    ),
+}
+
+#: Partitions: functions ``(pools, reserves, config) -> (train, val)``, see :mod:`qfl_core.data.partition`.
+SPLITS: dict[str, str] = {
+    "label-skew": "qfl_core.data.partition:label_skew",
+    "dirichlet": "qfl_core.data.partition:dirichlet",
+    "iid": "qfl_core.data.partition:iid",
+}
+
+#: Engines: classes that evaluate circuits, see :mod:`qfl_core.engines`.
+ENGINES: dict[str, str] = {
+    "statevector": "qfl_core.engines.statevector:StatevectorEngine",
+    "density": "qfl_core.engines.density:DensityEngine",
+    "primitives": "qfl_core.engines.primitives:PrimitivesEngine",
+}
+
+#: The paper's seven methods, see :mod:`qfl_core.algorithm.methods`.
+METHOD_NAMES = (
+    "default-qfl",
+    "adam-qfl",
+    "fedprox-qfl",
+    "duqfl-last",
+    "duqfl-best",
+    "duqfl-drift",
+    "duqfl-prox",
+)
+#: Methods that are not the paper's; :mod:`qfl_core.runs.plugins` adds rows to these.
+EXTRA_METHODS: dict[str, Any] = {
+    "scaffold-qfl": "qfl_core.algorithm.methods:SCAFFOLD_QFL",
+    "duqfl-learned": "qfl_core.algorithm.methods:DUQFL_LEARNED",
+}
+
+
+def resolve(target: Any) -> Any:
+    """Import what ``"module:name"`` points to; anything but text is returned as it is."""
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,1 @@
+"""Methods that are not the paper's, built on the hooks of :mod:`qfl_core.algorithm`."""

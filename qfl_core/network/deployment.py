@@ -1,0 +1,249 @@
+"""A SuperLink and its SuperNodes on this machine: started with TLS and node keys, stopped whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qfl_core.base.errors import FederationError
+from qfl_core.network.credentials import Certificates, make_certificates, make_node_key
+from qfl_core.runs.records import write_text
+
+LOOPBACK = "127.0.0.1"
+CONNECTION = "federation"
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run as the SuperLink sees it: ``state`` such as ``running`` or ``finished:failed``, and its ``details``."""
+
+    state: str
+    details: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        return self.state.startswith("finished")
+
+
+class Deployment:
+    """Processes of one federation in one temporary folder; use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    insecure : no TLS and no node keys; every node that connects is accepted.
+    simulation : the SuperLink simulates the nodes (Ray) instead of waiting for them; loopback without TLS, as no
+        node connects.
+    database : keep the SuperLink's state in a file, so that it can be started again; a busy disk then refuses some
+        answers ("database is locked"), and Flower's nodes do not send them twice.
+    poll : seconds between two looks for work of the processes that start apps.
+    """
+
+    def __init__(self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25):
+        self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
+        self.database = database
+        self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
+        self.processes: dict[str, subprocess.Popen] = {}
+        self.certificates: Certificates | None = None
+        self.port = free_port()
+
+    def __enter__(self) -> Deployment:
+        try:
+            if not self.insecure:
+                self.certificates = make_certificates(self.folder)
+            for name in ("keys", "homes/launcher"):
+                (self.folder / name).mkdir(parents=True)
+            write_text(self.folder / "homes" / "launcher" / "config.toml", self._connection())
+            self.start_superlink()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _connection(self) -> str:
+        trust = f'root-certificates = "{self.certificates.authority}"' if self.certificates else "insecure = true"
+        return (
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.address}"\n{trust}\n'
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the SuperLink listens."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink, or, where it has a database, start it again after it died: its nodes are in there."""
+        command = ["flower-superlink", "--host", LOOPBACK, "--port", str(self.port)]
+        command += ["--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")] if self.database else []
+        command += ["--simulation"] if self.simulation else []
+        if self.certificates:
+            command += [*self._tls(self.certificates), "--enable-supernode-auth"]
+        else:
+            command += ["--insecure"]
+        self._start("superlink", command)
+        self._wait_for(self.port, "superlink")
+
+    def start_node(self, name: str, node_config: Mapping[str, Any], *, listed: bool = True) -> None:
+        """Start a SuperNode; unless ``listed``, the SuperLink is not told its key and refuses it."""
+        port = free_port()
+        command = ["flower-supernode", "--superlink", self.address, "--host", LOOPBACK, "--port", str(port)]
+        command += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())]
+        if self.certificates:
+            key = self.folder / "keys" / name
+            if not key.exists():
+                make_node_key(key.parent, name)
+                if listed:
+                    self.flwr("supernode", "register", str(key.with_suffix(".pub")), CONNECTION)
+            command += ["--root-certificates", str(self.certificates.authority), *self._tls(self.certificates)]
+            command += ["--auth-supernode-private-key", str(key)]
+        else:
+            command += ["--insecure"]
+        self._start(name, command)
+
+    @staticmethod
+    def _tls(made: Certificates) -> list[str]:
+        paths = {"ca-certfile": made.authority, "certfile": made.certificate, "keyfile": made.key}
+        return [part for option, path in paths.items() for part in (f"--ssl-{option}", str(path))]
+
+    def submit(self, app: Path, run_config: Mapping[str, Any], federation_config: str | None = None) -> str:
+        """Start a run of the app in this folder; return its id."""
+        path = self.folder / "run.toml"
+        write_text(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()))
+        more = ["--federation-config", federation_config] if federation_config else []
+        answer = self.flwr("run", str(app), CONNECTION, "--run-config", str(path), "--format", "json", *more)
+        return str(json.loads(answer[answer.index("{") :])["run-id"])
+
+    def status(self, run: str) -> Status:
+        """Ask the SuperLink for the state of a run."""
+        answer = self.flwr("list", CONNECTION, "--run-id", run, "--format", "json")
+        found = json.loads(answer[answer.index("{") :])["runs"][0]
+        return Status(found["status"], found.get("status-details") or "")
+
+    def is_alive(self, name: str = "superlink") -> bool:
+        """Whether a process is running."""
+        return self.processes[name].poll() is None
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its group at once, as a power cut would."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def log(self, name: str, lines: int = 20) -> str:
+        """Return the end of a process's log."""
+        text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Stop every process that was started, nodes first, and remove keys, logs and copies of data."""
+        names = sorted(self.processes, key=lambda name: name == "superlink")
+        for name in names:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.processes[name].pid, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        for name in names:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.processes[name].wait(max(0.1, deadline - time.monotonic()))
+        for name in names:
+            self.kill(name)
+        # The SuperLink starts its apps in sessions of their own, and one that cannot reach it any more may linger.
+        for process in self._leftovers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _leftovers(self) -> list[int]:
+        """Return the processes whose command line names this deployment's folder or the SuperLink's address."""
+        listed = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
+        marks = (f"{self.folder}/", f"--runtime-api-address {self.address} ")
+        return [int(line.split()[0]) for line in listed.splitlines() if any(mark in f"{line} " for mark in marks)]
+
+    def flwr(self, *arguments: str) -> str:
+        """Run a command of Flower's own command line; return what it prints."""
+        from flwr.cli.app import app
+        from typer.testing import CliRunner
+
+        # In this process: a new one would spend seconds on imports for every node that is registered. JSON is printed
+        # to the interpreter's own stdout, past any redirection, so that is lent out for the call.
+        stdout, sys.__stdout__ = sys.__stdout__, io.StringIO()
+        try:
+            done = CliRunner().invoke(app, list(arguments), env=self._environment("launcher"))
+            said = sys.__stdout__.getvalue()
+        finally:
+            sys.__stdout__ = stdout
+        if done.exit_code:
+            raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {(said + done.output).strip()[-500:]}")
+        return said
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.folder / f"{name}.log").open("a", encoding="utf-8") as file:
+            self.processes[name] = subprocess.Popen(
+                [self._program(command[0]), *command[1:]],
+                env=self._environment(name),
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a group of its own: killed with its children, spared by Ctrl-C
+            )
+
+    @staticmethod
+    def _program(name: str) -> str:
+        path = Path(sys.executable).parent / name
+        if not path.exists():
+            raise FederationError(f"{name} is not installed beside {sys.executable} (extra 'federation')")
+        return str(path)
+
+    def _environment(self, home: str) -> dict[str, str]:
+        """Return an environment in which processes find this package, keep to their own folder and tell nobody."""
+        package = Path(__file__).resolve().parents[2]
+        paths = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(package), "NO_PROXY": LOOPBACK}
+        joined = {
+            key: (os.pathsep if key != "NO_PROXY" else ",").join(filter(None, [first, os.environ.get(key)]))
+            for key, first in paths.items()
+        }
+        return (
+            os.environ
+            | joined
+            | {
+                "FLWR_HOME": str(self.folder / "homes" / home),
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": f"{self.poll:g}",
+                "OMP_NUM_THREADS": "1",
+            }
+        )
+
+    def _wait_for(self, port: int, name: str) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.is_alive(name):
+            with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
+                return
+            time.sleep(0.1)
+        raise FederationError(f"the {name} did not start:\n{self.log(name)}")
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return probe.getsockname()[1]

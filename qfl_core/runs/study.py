@@ -1,0 +1,191 @@
+"""A study: some methods over seeds on one track, run or only read, with what its tables and figures need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from qfl_core.base.errors import RunError
+from qfl_core.base.paths import results_dir
+from qfl_core.config import ExperimentConfig, Profile
+from qfl_core.data import load_splits
+from qfl_core.data.audit import audit
+from qfl_core.runs import RunResult, finished_run, tidy
+from qfl_core.runs.records import write_text
+from qfl_core.runs.sweep import grid, sweep
+
+#: The references that figures draw: what knowing nothing scores, and two classical models on the same angles.
+REFERENCES = ("majority class", "logistic regression", "gradient boosting")
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Finished runs that differ in method and seed only; ``folder`` is the results folder that holds them."""
+
+    track: str
+    profile: str
+    runs: tuple[RunResult, ...]
+    folder: Path
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, in the order given."""
+        return list(dict.fromkeys(run.config.method for run in self.runs))
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """All rounds of all runs, see :func:`qfl_core.runs.tidy`."""
+        return tidy(self.runs)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return another table of :data:`qfl_core.runs.records.SCHEMA`, all runs together."""
+        return tidy(self.runs, name)
+
+    def of(self, *methods: str) -> Study:
+        """Return the part of the study with these methods, in this order."""
+        return replace(self, runs=tuple(run for name in methods for run in self.runs if run.config.method == name))
+
+    @cached_property
+    def facts(self) -> tuple[str, ...]:
+        """What a figure's footer says of these runs."""
+        return facts(self.runs, self.profile)
+
+    @cached_property
+    def reference_scores(self) -> pd.DataFrame:
+        """Scores of the classical references on the same splits: one row a seed and model."""
+        return reference_scores({run.config.seed: run.config for run in self.runs}.values(), self.folder)
+
+    def references(self, metric: str = "accuracy") -> dict[str, float]:
+        """Return each reference's mean over the seeds."""
+        means = self.reference_scores.groupby("model", sort=False)[metric].mean()
+        return {name: float(means[name]) for name in REFERENCES}
+
+
+#: Settings by the name of a variant: what each changes of the track's config.
+Variants = Mapping[str, Mapping[str, object]]
+
+
+def run_study(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    folder: Path | None = None,
+    **overrides: object,
+) -> Study:
+    """Run the methods over the seeds, finished runs excepted, and return them as a study.
+
+    ``folder`` is ``results/<profile>`` where none is named; ``overrides`` win over the profile's settings.
+    """
+    return run_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
+
+
+def read_study(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    folder: Path | None = None,
+    **overrides: object,
+) -> Study:
+    """Return the study from saved runs alone: those of this config, this data and this code.
+
+    Raises
+    ------
+    RunError
+        When some are missing: it names them, and nothing is trained.
+    """
+    return read_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
+
+
+def run_variants(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None = None,
+) -> dict[str, Study]:
+    """Run a study for each variant of the track's settings, all in one sweep; finished runs are only read."""
+    return _studies(settings, track, methods, seeds, variants, folder, sweep)
+
+
+def read_variants(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None = None,
+) -> dict[str, Study]:
+    """Return what :func:`run_variants` would, from saved runs alone; :class:`RunError` where some are missing."""
+
+    def refuse(missing: list[ExperimentConfig], _: Path) -> list[RunResult]:
+        some = ", ".join(f"{config.method} seed {config.seed}" for config in missing[:4])
+        raise RunError(
+            f"{len(missing)} runs of track {track!r} are not in results/{settings.name} for this code and data "
+            f"({some}{', ...' if len(missing) > 4 else ''}); run notebooks 02 to 04 first: make reproduce"
+        )
+
+    return _studies(settings, track, methods, seeds, variants, folder, refuse)
+
+
+def _studies(
+    settings: Profile,
+    track: str,
+    methods: Iterable[str],
+    seeds: Sequence[int],
+    variants: Variants,
+    folder: Path | None,
+    complete: Callable[[list[ExperimentConfig], Path], list[RunResult]],
+) -> dict[str, Study]:
+    """Return a study for each variant; ``complete`` gives the runs of configs that no finished run has."""
+    folder, methods = folder or results_dir(settings.name), list(methods)
+    configs = {
+        name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
+        for name, overrides in variants.items()
+    }
+    wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
+    data = load_splits(wanted[0]).provenance.sha256
+    found = {config: finished_run(config, data, folder) for config in wanted}
+    missing = [config for config, run in found.items() if run is None]
+    if missing:
+        found |= zip(missing, complete(missing, folder), strict=True)
+    return {
+        name: Study(track, settings.name, tuple(found[config] for config in group), folder)
+        for name, group in configs.items()
+    }
+
+
+def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:
+    """Return what a figure's footer says of its runs: data source, engine and shots, seeds, profile."""
+    sources = sorted({run.environment["data"]["source"] for run in runs})
+    engines = sorted({f"{run.environment['engine']['engine']} ({run.environment['engine']['kind']})" for run in runs})
+    seeds = len({run.config.seed for run in runs})
+    return (f"data: {', '.join(sources)}", f"engine: {', '.join(engines)}", f"{seeds} seeds", f"profile {profile}")
+
+
+def reference_scores(configs: Iterable[ExperimentConfig], folder: Path) -> pd.DataFrame:
+    """Return the classical references' scores on each config's splits; kept in ``references/`` of the folder."""
+    tables = []
+    for config in configs:
+        splits = load_splits(config)
+        # The angles and labels themselves name the file: whatever changes them changes it.
+        digest = hashlib.sha256()
+        for part in splits.parts.values():
+            digest.update(part.X.tobytes() + part.y.tobytes())
+        path = folder / "references" / f"{config.dataset}-{config.encoding}-{digest.hexdigest()[:12]}.csv"
+        if not path.is_file():
+            _store(path, audit(splits, config.seed, models=REFERENCES))
+        tables.append(pd.read_csv(path).assign(seed=config.seed))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _store(path: Path, table: pd.DataFrame) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, table.to_csv(lineterminator="\n"))

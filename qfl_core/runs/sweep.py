@@ -1,0 +1,156 @@
+"""Many runs: a grid of configs over processes, or over a Dask cluster by naming its scheduler."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import joblib
+from threadpoolctl import threadpool_limits
+
+from qfl_core.base.errors import DataError, RunError
+from qfl_core.base.progress import bar
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+from qfl_core.runs import RunResult, run_experiment
+from qfl_core.runs.plugins import REGISTERED, Extension, adopt
+
+#: Seconds of work from which on processes are worth their start: each imports the package and loads the data.
+WORTH_PROCESSES = 12.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that failed: its config, the error in a line, and the traceback."""
+
+    config: ExperimentConfig
+    error: str
+    details: str
+
+
+class SweepError(RunError):
+    """Some runs of a sweep failed; the others are finished and on disk. ``failures`` holds every one."""
+
+    def __init__(self, failures: list[Failure], total: int):
+        self.failures = failures
+        lines = [
+            f"  {f.config.method} {f.config.dataset}-{f.config.encoding} seed {f.config.seed}: {f.error}"
+            for f in failures
+        ]
+        super().__init__("\n".join([f"{len(failures)} of {total} runs failed:", *lines]))
+
+
+def grid(base: ExperimentConfig, **choices: Iterable[Any]) -> list[ExperimentConfig]:
+    """Return the configs of all combinations: ``grid(base, method=METHODS, seed=range(10))``."""
+    names = list(choices)
+    return [base.replace(**dict(zip(names, values, strict=True))) for values in itertools.product(*choices.values())]
+
+
+def sweep(
+    configs: Iterable[ExperimentConfig],
+    results_dir: str | Path = "results",
+    *,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    progress: bool | None = None,
+) -> list[RunResult]:
+    """Run every config, finished ones excepted, and return all results in the order given.
+
+    Parameters
+    ----------
+    configs : equal ones are run once.
+    jobs : processes on this machine; by default one a core where the runs are worth their start, else none.
+    scheduler : address of a Dask scheduler, e.g. ``"tcp://host:8786"``; its workers must see ``results_dir``.
+    progress : show a bar with the time left; by default everywhere but in a notebook.
+
+    Raises
+    ------
+    SweepError
+        At the end, when some runs failed: the others are complete.
+    """
+    wanted = list(configs)
+    unique = list(dict.fromkeys(wanted))
+    found: dict[ExperimentConfig, Path | Failure] = {}
+    without_files = _without_files(unique)
+    with _backend(scheduler):
+        own = list(REGISTERED.values())
+        tasks = [(config, str(results_dir), config.dataset in without_files, own) for config in unique]
+        with bar(len(unique), "run", show=progress) as runs:
+            for config, outcome in _outcomes(tasks, jobs, is_local=scheduler is None):
+                found[config] = outcome
+                runs.update()
+    failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
+    if failures:
+        raise SweepError(failures, len(unique))
+    return [RunResult(found[config]) for config in wanted]
+
+
+def _outcomes(tasks: list[tuple], jobs: int | None, is_local: bool) -> Iterator[tuple]:
+    """Yield every task's outcome as it is done.
+
+    Without ``jobs``, runs are done here until those before tell that the rest will take longer than processes take to
+    start.
+    """
+    waiting, begun = list(tasks), time.perf_counter()
+    if jobs is None and is_local:
+        while waiting:
+            yield _run(*waiting.pop(0))
+            seconds = (time.perf_counter() - begun) / (len(tasks) - len(waiting))
+            if seconds * len(waiting) > WORTH_PROCESSES:
+                break
+    if waiting:
+        parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
+        yield from parallel(joblib.delayed(_run)(*task) for task in waiting)
+
+
+def _without_files(configs: list[ExperimentConfig]) -> set[str]:
+    """Look for each dataset's files once, before any worker starts; return the datasets that have none."""
+    missing = set()
+    for config in {config.dataset: config for config in configs if config.source == "auto"}.values():
+        with suppress(DataError):  # damaged files are reported by the runs that need them
+            if load_splits(config).source == "stand-in":
+                missing.add(config.dataset)
+    return missing
+
+
+def _run(
+    config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Extension]
+) -> tuple[ExperimentConfig, Path | Failure]:
+    """Run one config in a worker; an error comes back as a value, so that the others go on.
+
+    Where the parent found no files, the worker does not ask the network again; what the parent registered, the worker
+    knows too.
+    """
+    adopt(own)
+    if without_files and parent_process() is not None:
+        os.environ["QFL_OFFLINE"] = "1"
+    try:
+        with threadpool_limits(1):  # processes share the cores; threads inside them would only get in the way
+            return config, run_experiment(config, results_dir).path
+    except Exception as error:  # whatever it is, it belongs to this config and is reported with it
+        return config, Failure(config, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+@contextmanager
+def _backend(scheduler: str | None) -> Iterator[None]:
+    if scheduler is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise RunError("a Dask scheduler needs the package 'distributed' (extra 'cluster')") from None
+    try:
+        client = Client(scheduler, timeout=10)
+    except (OSError, ValueError) as error:
+        raise RunError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
+    with client, joblib.parallel_config(backend="dask"):
+        yield

@@ -1,0 +1,165 @@
+"""The clean track: an encoding chosen on validation, references, and what reaching them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from qfl_core.algorithm.methods import method_named
+from qfl_core.analysis import intervals
+from qfl_core.base.paths import results_dir
+from qfl_core.config import Profile
+from qfl_core.data import load_splits
+from qfl_core.runs.study import Study
+from qfl_core.runs.sweep import grid
+from qfl_core.studies.pooled import pooled_scores
+
+POOLED = "pooled QNN"
+#: The share of the reference's score that counts as reaching it.
+SHARE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class EncodingSearch:
+    """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
+
+    Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind``
+    (difference from the best), ``tied`` (that difference is within the margin that seeds explain, the same for all) and
+    ``preferred``: the first tied one in the order of the choices.
+    """
+
+    choices: tuple[str, ...]
+    table: pd.DataFrame
+    facts: tuple[str, ...]
+
+
+def encoding_search(
+    settings: Profile, track: str, part: Mapping[str, Any], folder: Path | None = None, train: bool = True
+) -> EncodingSearch:
+    """Train the pooled QNN with every encoding and compare them on the validation part; the test part is not used.
+
+    ``part`` holds ``seeds`` and ``choices``: the values to try by setting, the simpler ones first. Without ``train``,
+    models are only read.
+    """
+    folder = folder or results_dir(settings.name)
+    choices, seeds = dict(part["choices"]), list(part["seeds"])
+    configs = grid(settings.config(track), **choices, seed=seeds)
+    scores = pooled_scores(configs, folder, train=train)
+    scores = scores[scores["part"] == "val"].assign(place=lambda rows: rows["config"] // len(seeds))
+    found = intervals(scores, "roc_auc", ["place"])
+    wide = scores.pivot(index="seed", columns="place", values="roc_auc")
+    found["behind"] = found["mean"] - found["mean"].max()
+    found["tied"] = found["behind"] >= -_margin(wide.to_numpy())
+    found["preferred"] = found.index == found["tied"].idxmax()
+    for name in reversed(choices):
+        found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
+    table = found.drop(columns="place").sort_values("mean", ascending=False, kind="stable", ignore_index=True)
+    source = f"data: {load_splits(configs[0]).source}"
+    facts = (source, "engine: statevector (exact), pooled data", f"{len(seeds)} seeds", f"profile {settings.name}")
+    return EncodingSearch(tuple(choices), table, facts)
+
+
+def _margin(scores: np.ndarray) -> float:
+    """Return how far from the best of all columns a column of ``scores`` (seeds, columns) may be by chance.
+
+    What remains beside the effects of seed and column estimates one variance for all, so that of two columns the lower
+    never counts as tied where the higher does not. 95 % for all comparisons with the best together (Bonferroni).
+    """
+    seeds, columns = scores.shape
+    free = (seeds - 1) * (columns - 1)
+    if free == 0:
+        return np.inf
+    residuals = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    error = np.sqrt(2 / seeds * (residuals**2).sum() / free)
+    return float(student.ppf(1 - 0.025 / (columns - 1), free) * error)
+
+
+@dataclass(frozen=True, eq=False)
+class CleanStudy:
+    """A study on a clean track beside its references; ``metric`` is the score that has to reach the reference's."""
+
+    study: Study
+    metric: str
+    references: pd.DataFrame
+
+    def reference(self, model: str = "logistic regression", metric: str | None = None) -> pd.Series:
+        """Return a reference's score for each seed."""
+        rows = self.references[self.references["model"] == model]
+        return rows.set_index("seed")[metric or self.metric]
+
+    def means(self, metric: str) -> dict[str, float]:
+        """Return each reference's mean over seeds."""
+        return self.references.groupby("model", sort=False)[metric].mean().to_dict()
+
+    @property
+    def reached(self) -> pd.DataFrame:
+        """The first round, and all circuit executions up to it, at which a run scores 95 % of the reference.
+
+        One row a method and seed; NaN where a run never does. The reference is the logistic regression that the same
+        seed trains on the same angles, and circuits count training, calibration, monitoring, selection and tuning.
+        """
+        rounds = with_executions(self.study.rounds)
+        goal = SHARE * rounds["seed"].map(self.reference())
+        column = "global_accuracy" if self.metric == "accuracy" else f"test_{self.metric}"
+        hits = rounds[(rounds[column] >= goal) & (rounds["round"] > 0)]
+        first = hits.sort_values("round").groupby(["method", "seed"])[["round", "executions"]].first()
+        every = rounds[["method", "seed"]].drop_duplicates()
+        return every.join(first, on=["method", "seed"]).reset_index(drop=True)
+
+    def table(self) -> pd.DataFrame:
+        """Return methods and references by accuracy, balanced accuracy, ROC-AUC, fairness gap and cost to 95 %."""
+        rounds = self.study.rounds
+        last = rounds[rounds["round"] == rounds["round"].max()]
+        names = {"global_accuracy": "accuracy", "test_balanced_accuracy": "balanced_accuracy"}
+        last = last.drop(columns="global_fairness_gap").rename(columns=names | {"test_roc_auc": "roc_auc"})
+        last["model"] = last["method"].map({name: method_named(name).label for name in self.study.methods})
+        columns = {}
+        for metric in ("accuracy", "balanced_accuracy", "roc_auc", "fairness_gap"):
+            rows = pd.concat([last, self.references]) if metric != "fairness_gap" else last
+            found = intervals(rows, metric, ["model"]).set_index("model")
+            half = ((found["high"] - found["low"]) / 2).map(" ± {:.3f}".format)
+            columns[metric.replace("_", " ")] = found["mean"].map("{:.3f}".format) + half
+        for name, values in self._cost().items():
+            columns[name] = values
+        order = columns["accuracy"].index
+        return pd.DataFrame(columns).loc[order].fillna("")
+
+    def _cost(self) -> dict[str, pd.Series]:
+        reached = self.reached
+        reached["model"] = reached["method"].map({name: method_named(name).label for name in self.study.methods})
+        groups = reached.groupby("model", sort=False)
+        share = groups["round"].agg(lambda r: f"{r.notna().sum()}/{len(r)}")
+        # A run that never arrives counts as infinitely late, so the median says what half of the seeds need.
+        median = reached.fillna(np.inf).groupby("model", sort=False)[["round", "executions"]].median()
+        return {
+            "seeds at 95 %": share,
+            "rounds to 95 %": median["round"].map("{:.0f}".format).replace("inf", "never"),
+            "executions to 95 %": median["executions"].map("{:,.0f}".format).replace("inf", "never"),
+        }
+
+
+def with_executions(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Add ``executions``: all circuits that a run spent up to each round."""
+    spent = rounds.filter(like="circuits_").sum(axis=1)
+    return rounds.assign(executions=spent.groupby([rounds["method"], rounds["seed"]]).cumsum())
+
+
+def clean_study(study: Study, metric: str, train: bool = True) -> CleanStudy:
+    """Add logistic regression, gradient boosting and the pooled QNN, on the study's own splits, as references.
+
+    ``metric`` (``accuracy`` or ``roc_auc``) decides when a run has reached the reference. Without ``train``, pooled
+    models are only read.
+    """
+    configs = list({run.config.seed: run.config for run in study.runs}.values())
+    pooled = pooled_scores(configs, study.folder, train=train)
+    pooled = pooled[pooled["part"] == "test"].assign(model=POOLED)
+    classical = study.reference_scores
+    classical = classical[classical["model"] != "majority class"]
+    columns = ["model", "seed", "accuracy", "balanced_accuracy", "roc_auc"]
+    return CleanStudy(study, metric, pd.concat([classical[columns], pooled[columns]], ignore_index=True))

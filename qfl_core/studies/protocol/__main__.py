@@ -1,0 +1,66 @@
+"""``python -m qfl_core.studies.protocol``: run the complete protocol search, write its tables and figure, say what it found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from qfl_core.base.errors import exit_code
+from qfl_core.config import load_profile
+from qfl_core.runs.records import write_text
+from qfl_core.studies.protocol import ALL, Plan, Search, run_search, write_search
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the command line; return 0, or 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m qfl_core.studies.protocol", description=__doc__)
+    parser.add_argument("--profile", default="paper")
+    parser.add_argument("--out", type=Path, default=Path("build/protocol-search"), help="folder of tables and figure")
+    asked = parser.parse_args(arguments)
+    return exit_code("qfl_core.studies.protocol", lambda: _search(asked.profile, asked.out), "the same command goes on")
+
+
+def _search(profile: str, out: Path) -> int:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from qfl_core.figures import apply_style
+    from qfl_core.figures.studies import protocol_search
+
+    settings = load_profile(profile)
+    search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
+    write_search(search, out)
+    apply_style(final=True)
+    protocol_search(search).save(out)
+    write_text(out / "report.txt", report(search) + "\n")
+    print(report(search))
+    print(f"tables and figure: {out}")
+    return 0
+
+
+def report(search: Search) -> str:
+    """Return winner, runner-up and the profile's settings with their distances, and the closest of each track."""
+    stage, tracks = search.best, search.plan.tracks
+    lines = [
+        f"{len(search.screening.candidates)} candidates screened; distances from the paper, {'; '.join(search.facts)}"
+    ]
+    shown = {"winner": search.winner, "runner-up": search.runner_up, "profile": search.profile}
+    shown |= {f"closest on {track}": stage.ranked(track)[0] for track in tracks}
+    for role, candidate in shown.items():
+        if candidate in stage.candidates:
+            row = stage.table.loc[candidate]
+            parts = ", ".join(f"{track} {row[track]:.3f} ± {row[f'{track} ±']:.3f}" for track in (ALL, *tracks))
+            levels = ", ".join(f"{factor} {level}" for factor, level in search.plan.levels(candidate).items())
+            lines.append(f"{role}: {parts} ({levels or 'its own settings'})")
+    others = {"profile": search.profile} if search.winner != search.profile else {"runner-up": search.runner_up}
+    for role, other in others.items():
+        if other in stage.candidates:
+            gap, half = stage.difference(search.winner, other)
+            lines.append(f"winner - {role}: {gap:+.3f} ± {half:.3f}, paired over seeds")
+    lines.append(f"standard deviation of a number from seed to seed: {stage.spread:.3f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Both stages of the search, run or only read, and what they say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+from qfl_core.config import Profile
+from qfl_core.runs.records import write_text
+from qfl_core.runs.study import Study, read_variants, run_variants
+from qfl_core.studies.protocol.distance import ALL, Stage, paper_numbers
+from qfl_core.studies.protocol.plan import DEFAULTS, Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A finished search: the screening, the final (None where none was asked for), and what they say.
+
+    ``profile`` is the candidate that the profile's own settings are.
+    """
+
+    plan: Plan
+    screening: Stage
+    final: Stage | None
+    facts: tuple[str, ...]
+    profile: str = DEFAULTS
+
+    @property
+    def best(self) -> Stage:
+        """The stage that decides."""
+        return self.final or self.screening
+
+    @property
+    def winner(self) -> str:
+        """The closest candidate of the deciding stage."""
+        return self.best.ranked()[0]
+
+    @property
+    def runner_up(self) -> str:
+        """The second closest."""
+        return self.best.ranked()[1]
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """All candidates of both stages with levels and distances, closest first, the final above the screening."""
+        tables = []
+        for name, stage in (("final", self.final), ("screening", self.screening)):
+            if stage is not None:
+                levels = pd.DataFrame([self.plan.levels(c) for c in stage.candidates], index=stage.table.index)
+                tables.append(
+                    levels.join(stage.table).assign(stage=name, seeds=stage.numbers.shape[1]).sort_values(ALL)
+                )
+        return pd.concat(tables).fillna(dict.fromkeys(self.plan.factors, DEFAULTS))
+
+    @cached_property
+    def effects(self) -> pd.DataFrame:
+        """The mean change of the distance from a factor's first level to its second, over the screened candidates.
+
+        One row a factor and track (and all): effect, low, high (95 %, Student, from the additive model's residuals).
+        """
+        design, names = _one_hot(self.plan, self.screening.candidates)
+        rows = []
+        for track in (ALL, *self.plan.tracks):
+            y = self.screening.table[track].to_numpy()
+            solution = np.linalg.lstsq(design, y, rcond=None)[0]
+            free = len(y) - design.shape[1]
+            variance = ((y - design @ solution) ** 2).sum() / free if free > 0 else np.nan
+            errors = np.sqrt(variance * np.diag(np.linalg.pinv(design.T @ design)))
+            half = (student.ppf(0.975, free) if free > 0 else np.nan) * errors
+            for (factor, level), effect, wide in list(zip(names, solution, half, strict=True))[1:]:
+                rows.append(
+                    {
+                        "factor": factor,
+                        "level": level,
+                        "track": track,
+                        "effect": effect,
+                        "low": effect - wide,
+                        "high": effect + wide,
+                    }
+                )
+        return pd.DataFrame(rows)
+
+
+def _one_hot(plan: Plan, candidates: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Return the additive model's design (candidates, columns), first levels being the reference, and its columns."""
+    columns, names = [np.ones(len(candidates))], [("", "")]
+    for position, (factor, levels) in enumerate(plan.factors.items()):
+        digits = np.array([int(c[position]) for c in candidates])
+        for number, level in list(enumerate(levels))[1:]:
+            columns.append((digits == number).astype(float))
+            names.append((factor, level))
+    return np.stack(columns, axis=1), names
+
+
+def predicted(plan: Plan, screening: Stage) -> pd.DataFrame:
+    """Return the distances, overall and by track, of all combinations under the additive model of every number."""
+    design, _ = _one_hot(plan, screening.candidates)
+    everywhere, _ = _one_hot(plan, plan.combinations)
+    numbers = everywhere @ np.linalg.lstsq(design, screening.numbers.mean(axis=1), rcond=None)[0]
+    return Stage(tuple(plan.combinations), numbers[:, None], screening.paper).table
+
+
+def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str]:
+    """Return the profile's own settings, and for all numbers and each track the closest predicted combinations."""
+    table = predicted(plan, screening)
+    best = [table[track].sort_values(kind="stable").index[: plan.finalists] for track in (ALL, *plan.tracks)]
+    return list(dict.fromkeys([profile, *itertools.chain.from_iterable(best)]))
+
+
+def profile_candidate(settings: Profile, plan: Plan) -> str:
+    """Return the combination that the profile's own settings are on every track, or a name for none of them."""
+    for candidate in plan.combinations:
+        changed = plan.settings(candidate)
+        if all(settings.config(track, **changed) == settings.config(track) for track in plan.tracks):
+            return candidate
+    return DEFAULTS
+
+
+def run_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Search:
+    """Run both stages, finished runs excepted."""
+    return _search(settings, plan, folder, run_variants)
+
+
+def read_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Search:
+    """Return the search from saved runs alone; :class:`qfl_core.base.errors.RunError` where some are missing."""
+    return _search(settings, plan, folder, read_variants)
+
+
+def _search(settings: Profile, plan: Plan, folder: Path | None, get: Callable) -> Search:
+    screening, facts = _stage(settings, plan, plan.candidates, plan.seeds, folder, get)
+    profile = profile_candidate(settings, plan)
+    if not plan.finalists:
+        return Search(plan, screening, None, facts, profile)
+    final, facts = _stage(settings, plan, finalists(plan, screening, profile), plan.final_seeds, folder, get)
+    screened = f"{len(plan.candidates)} candidates screened with {len(plan.seeds)} seeds"
+    return Search(plan, screening, final, (*facts, screened), profile)
+
+
+def _stage(
+    settings: Profile, plan: Plan, candidates: Sequence[str], seeds: Sequence[int], folder: Path | None, get: Callable
+) -> tuple[Stage, tuple[str, ...]]:
+    paper = paper_numbers(plan.tracks)
+    variants = {candidate: plan.settings(candidate) for candidate in candidates}
+    numbers = np.empty((len(candidates), len(seeds), len(paper)))
+    facts: tuple[str, ...] = ()
+    for track in plan.tracks:
+        methods = list(paper[track].index.unique("method"))
+        studies = get(settings, track, methods, seeds, variants, folder)
+        of = np.flatnonzero(paper.index.get_level_values("track") == track)
+        for c, candidate in enumerate(candidates):
+            numbers[c][:, of] = _last_round(studies[candidate], paper[track], seeds)
+        facts = facts or studies[candidates[0]].facts
+    return Stage(tuple(candidates), numbers, paper), facts
+
+
+def _last_round(study: Study, paper: pd.Series, seeds: Sequence[int]) -> np.ndarray:
+    """Return (seeds, numbers): the study's last round in the order of the paper's numbers of one track."""
+    rounds = study.rounds
+    last = rounds[rounds["round"] == rounds["round"].max()].set_index(["method", "seed"])
+    return np.array([[last.loc[(method, seed), metric] for metric, method in paper.index] for seed in seeds])
+
+
+def write_search(search: Search, folder: Path) -> list[Path]:
+    """Write the candidates and the main effects as ``protocol_candidates.csv`` and ``protocol_effects.csv``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    origin = "; ".join(search.facts)
+    tables = {"protocol_candidates": search.candidates.reset_index(), "protocol_effects": search.effects}
+    for name, table in tables.items():
+        text = table.assign(origin=origin).round(6).to_csv(index=False, lineterminator="\n")
+        write_text(folder / f"{name}.csv", text)
+    return [folder / f"{name}.csv" for name in tables]

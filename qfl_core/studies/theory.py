@@ -1,0 +1,96 @@
+"""The paper's theory points that need a computation of their own: the proximal gradient and the outer estimate.
+
+Both run on a small federation with exact probabilities, in seconds, from named random streams.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qfl_core.algorithm.client import Objective
+from qfl_core.algorithm.controller import initial_phi
+from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.meta import outer_spsa
+from qfl_core.algorithm.server import federated_round
+from qfl_core.analysis.measures import Theory
+from qfl_core.base.streams import stream
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+
+#: The leak-free genome task of the offline generator, made small; mu is large enough to matter in the gradient.
+SMALL = ExperimentConfig(
+    dataset="genome",
+    encoding="kmer",
+    source="stand-in",
+    method="duqfl-prox",
+    clients=4,
+    rounds=4,
+    chunk=20,
+    unfolds=3,
+    spsa_iterations=4,
+    train_size=400,
+    val_size=100,
+    test_size=100,
+    mu=0.1,
+    shots=None,
+)
+#: The round whose controller is looked at: in round 0 the feature t / T is 0 and its weights have no slope.
+ROUND = 1
+
+
+def check_theory(seeds: int = 10, draws: int = 16) -> Theory:
+    """Compute what the theory points need, over this many federations and outer draws."""
+    splits = load_splits(SMALL)
+    federations = [Federation.create(SMALL.replace(seed=seed), splits) for seed in range(seeds)]
+    errors = [proximal_gradient_error(federation) for federation in federations]
+    return Theory(max(errors), tuple(outer_descent(federation, draws) for federation in federations))
+
+
+def central_difference(function, at: np.ndarray, step: float) -> np.ndarray:
+    """Return the gradient of a scalar function at a point of any shape, by central differences."""
+    gradient = np.zeros(at.size)
+    for j in range(at.size):
+        shift = np.zeros(at.size)
+        shift[j] = step
+        shift = shift.reshape(at.shape)
+        gradient[j] = (function(at + shift) - function(at - shift)) / (2 * step)
+    return gradient.reshape(at.shape)
+
+
+def proximal_gradient_error(federation: Federation, step: float = 1e-5) -> float:
+    """Return how far grad L + mu (theta - theta_t) is from the slope of L + (mu / 2) |theta - theta_t|^2.
+
+    The largest absolute difference of a component over all clients of a round, relative to the largest component; theta
+    is a random point, theta_t the initial weights. Eq. (prox gradient).
+    """
+    anchor = federation.initial_theta()
+    theta = stream(federation.config.seed, "theory-theta").uniform(-np.pi, np.pi, anchor.shape)
+    batch = federation.batch(ROUND)
+    whole = Objective(federation, batch, anchor, [None] * len(batch.clients))
+    errors = []
+    for i in range(len(batch.clients)):
+        alone = whole.of_client(i)
+        measured = central_difference(lambda point, alone=alone: alone(point[None, None])[0, 0], theta, step)
+        errors.append(np.abs(alone.gradient(theta) - measured).max() / np.abs(measured).max())
+    return float(max(errors))
+
+
+def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -> float:
+    """Return the cosine between the mean outer SPSA estimate and the meta-loss's gradient in phi.
+
+    Above 0, a step against the estimate goes downhill. The gradient is a central difference with a small step; the
+    estimate uses the method's own radius c_out and ``draws`` Rademacher directions (Algorithm 3).
+    """
+    config = federation.config
+    theta, phi = federation.initial_theta(), initial_phi(config.learning_rate, config.perturbation)
+
+    def meta(candidate: np.ndarray) -> float:
+        return federated_round(federation, theta, candidate, ROUND, purpose="virtual").meta.total
+
+    gradient = central_difference(meta, phi, step)
+    rng = stream(config.seed, "theory-directions")
+    directions = 1.0 - 2.0 * rng.integers(0, 2, (draws, *phi.shape))
+    # A step of rate 1 moves phi by minus the estimate.
+    estimates = [phi - outer_spsa(phi, meta, d, 1.0, config.outer_perturbation).phi for d in directions]
+    mean = np.mean(estimates, axis=0)
+    return float((mean * gradient).sum() / np.sqrt((mean**2).sum() * (gradient**2).sum()))

@@ -1,0 +1,1 @@
+"""Tools for readers and maintainers; nothing in ``qfl_core`` imports them."""

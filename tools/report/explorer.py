@@ -1,0 +1,128 @@
+"""What the page's explorer draws from: every run's metrics by round, and the quantiles for its intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import to_hex
+from scipy.stats import t as student
+
+from qfl_core.algorithm.methods import METHODS, method_named
+from qfl_core.analysis.evidence import RUN_TRACKS
+from qfl_core.base.registry import EXTRA_METHODS
+from qfl_core.config import CLEAN
+from qfl_core.figures.style import method_colour
+from qfl_core.runs.study import Study
+
+#: A second sign of a method beside its colour, as SVG writes dashes; the proposed method's line is whole.
+DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "5 2 1 2", "", "8 2 2 2 2 2", "1 3")
+#: Digits kept of a value: far below what separates seeds.
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of a run's rounds: its name on the page, what is better, and what values are possible.
+
+    ``reference`` is the score of the classical references that means the same.
+    """
+
+    title: str
+    better: str = ""
+    low: float | None = None
+    high: float | None = None
+    reference: str | None = None
+
+
+def _share(title: str, reference: str | None = None) -> Metric:
+    return Metric(title, "higher", 0.0, 1.0, reference)
+
+
+METRICS: dict[str, Metric] = {
+    "global_accuracy": _share("Global accuracy (test)", "accuracy"),
+    "client_test_accuracy": _share("Mean client test accuracy", "accuracy"),
+    "client_train_accuracy": _share("Mean client training accuracy"),
+    "train_test_gap": Metric("Train-test gap", "lower", -1.0, 1.0),
+    "fairness_gap": Metric("Client fairness gap", "lower", 0.0, 1.0),
+    "test_balanced_accuracy": _share("Balanced accuracy (test)", "balanced_accuracy"),
+    "test_roc_auc": _share("ROC-AUC (test)", "roc_auc"),
+    "test_pr_auc": _share("PR-AUC (test)"),
+    "test_recall": _share("Recall (test)"),
+    "test_precision": _share("Precision (test)"),
+    "test_f1": _share("F1 (test)"),
+    "test_specificity": _share("Specificity (test)"),
+    "test_mcc": Metric("MCC (test)", "higher", -1.0, 1.0),
+    "test_loss": Metric("Loss (test)", "lower", 0.0),
+    "val_loss": Metric("Loss (validation)", "lower", 0.0),
+    "meta_loss": Metric("Meta-loss", "lower", 0.0),
+    "drift": Metric("Client drift", "lower", 0.0),
+    "circuits_train": Metric("Circuits for training in a round", "", 0.0),
+}
+
+
+def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """Return plain JSON types: ``tracks`` with ``values[method][metric][seed][round]``, null where undefined.
+
+    ``references`` maps a track to its classical scores, one row a seed and model. ``quantiles[n - 2]`` is Student's
+    97.5 % quantile for n seeds, as :func:`qfl_core.analysis.intervals` uses it.
+    """
+    tracks = {name: _track(study, references.get(name)) for name, study in studies.items()}
+    most = max(len(track["seeds"]) for track in tracks.values())
+    methods = dict.fromkeys(method for track in tracks.values() for method in track["values"])
+    return {
+        "tracks": tracks,
+        "methods": {name: _look(name) for name in methods},
+        "metrics": {name: asdict(metric) for name, metric in METRICS.items()},
+        "quantiles": [float(student.ppf(0.975, n - 1)) for n in range(2, most + 1)],
+    }
+
+
+def _look(method: str) -> dict[str, str]:
+    place = [*METHODS, *EXTRA_METHODS].index(method)
+    colour = to_hex(method_colour(method))
+    return {"label": method_named(method).label, "colour": colour, "dashes": DASHES[place % len(DASHES)]}
+
+
+def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
+    table = study.rounds
+    rounds, seeds = sorted(table["round"].unique()), sorted(table["seed"].unique())
+    values = {}
+    for method in study.methods:
+        mine = table[table["method"] == method]
+        values[method] = {
+            name: _plain(mine.pivot(index="seed", columns="round", values=name).reindex(seeds, columns=rounds))
+            for name in METRICS
+        }
+    config = study.runs[0].config
+    kind = "the paper's track" if study.track in RUN_TRACKS else "an extension"
+    kind = "sound encoding" if study.track.endswith(CLEAN) else kind
+    return {
+        "label": f"{study.track}: {kind} ({config.encoding})",
+        "facts": "  ·  ".join(study.facts),
+        "rounds": [int(value) for value in rounds],
+        "seeds": [int(value) for value in seeds],
+        "values": values,
+        "references": {} if references is None else _references(references, seeds),
+    }
+
+
+def _references(table: pd.DataFrame, seeds: list) -> dict[str, dict[str, list]]:
+    """Return ``[score][model][seed]``."""
+    scores = dict.fromkeys(metric.reference for metric in METRICS.values() if metric.reference)
+    models = list(dict.fromkeys(table["model"]))
+    return {
+        score: {
+            model: _plain(table[table["model"] == model].set_index("seed")[[score]].reindex(seeds).T)[0]
+            for model in models
+        }
+        for score in scores
+    }
+
+
+def _plain(table: pd.DataFrame) -> list[list[float | None]]:
+    values = table.to_numpy(dtype=float).round(DIGITS)
+    return [[value if np.isfinite(value) else None for value in row] for row in values.tolist()]
