@@ -1,30 +1,30 @@
-"""Algorithm 3: outer SPSA refinement of the shared controller, and of learned aggregation weights with it."""
+"""Algorithm 3: outer SPSA refinement of the shared controller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.server import Broadcast, RoundResult, federated_rounds
+from qfl_core.algorithm.optimizers import rademacher
+from qfl_core.algorithm.server import IN_PROCESS, Phi, State, Trainer, federated_round
 from qfl_core.base.streams import stream
 
 
 @dataclass(frozen=True, eq=False)
 class OuterStep:
-    """An outer update: the new controller phi, both perturbed meta-losses, the gradient's norm, circuits spent.
+    """An outer update: the new ``phi``, both perturbed meta-losses, the gradient's norm, and circuits spent.
 
-    ``logits`` (N,) are a learned aggregation's after the update.
+    ``gradient_norm`` is that of the paper's controller alone.
     """
 
-    phi: np.ndarray
+    phi: Phi
     loss_plus: float
     loss_minus: float
     gradient_norm: float
-    circuits: int = 0
-    logits: np.ndarray | None = None
+    circuits: int
 
 
 def is_due(federation: Federation, t: int) -> bool:
@@ -33,72 +33,42 @@ def is_due(federation: Federation, t: int) -> bool:
     return federation.method.controller and period > 0 and (t + 1) % period == 0
 
 
-def outer_spsa(
-    phi: np.ndarray, meta: Callable[[np.ndarray], float], direction: np.ndarray, rate: float, radius: float
-) -> OuterStep:
-    """Take one outer SPSA step on phi, any shape, along a Rademacher direction (Algorithm 3, lines 2 to 6).
+def refine_controller(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) -> OuterStep:
+    """Refine phi on two virtual rounds from theta^(t), the model that round t started from (Algorithm 3).
 
-    g = (L+ - L-) / (2 c_out) * Delta^-1, and Delta^-1 = Delta for entries of -1 and +1.
-    """
-    loss_plus = meta(phi + radius * direction)
-    loss_minus = meta(phi - radius * direction)
-    gradient = (loss_plus - loss_minus) / (2 * radius) * direction
-    return OuterStep(phi - rate * gradient, loss_plus, loss_minus, float(np.sqrt((gradient**2).sum())))
-
-
-def virtual_rounds(
-    federation: Federation,
-    phi: np.ndarray,
-    t: int,
-    logits: np.ndarray | None = None,
-    shift: np.ndarray | None = None,
-) -> tuple[tuple[np.ndarray, np.ndarray], list[Broadcast]]:
-    """Return round t's direction Delta, like phi and like the logits, and both virtual rounds' broadcasts (lines 1, 2).
-
-    One pair of rounds perturbs both at once. The two draw the same random numbers, so that their difference is the
-    doing of what was perturbed; a correction's ``shift`` is the real round's.
-    """
-    logits = federation.method.aggregation.start(federation.config.clients) if logits is None else logits
-    names = ("outer-direction", "outer-direction-weights")
-    rngs = [stream(federation.config.seed, name, t) for name in names]
-    for_phi, for_logits = (
-        1.0 - 2.0 * rng.integers(0, 2, values.shape) for rng, values in zip(rngs, (phi, logits), strict=True)
-    )
-    radius = federation.config.outer_perturbation
-    sent = [
-        Broadcast(
-            phi + sign * radius * for_phi, purpose="virtual", shift=shift, logits=logits + sign * radius * for_logits
-        )
-        for sign in (1, -1)
-    ]
-    return (for_phi, for_logits), sent
-
-
-def refine_controller(
-    federation: Federation,
-    theta: np.ndarray,
-    phi: np.ndarray,
-    t: int,
-    results: Sequence[RoundResult] | None = None,
-    logits: np.ndarray | None = None,
-) -> OuterStep:
-    """Refine phi on two virtual rounds from theta (P,), the model that round t started from (Algorithm 3).
-
-    They draw from streams of their own and change nothing but phi and the ``logits`` (N,) of a learned aggregation.
-    ``results`` are the virtual rounds where they were run already, together with the real one.
+    Both virtual rounds use the same random numbers, so the difference of their losses measures the perturbation alone.
+    They draw from streams of their own and change nothing but phi.
     """
     config = federation.config
-    logits = federation.method.aggregation.start(config.clients) if logits is None else logits
-    (for_phi, for_logits), sent = virtual_rounds(federation, phi, t, logits)
-    if results is None:
-        results = federated_rounds(federation, theta, t, sent)
-    plus, minus = (result.meta.total for result in results)
+    direction = outer_direction(start.phi, config.seed, start.t)  # line 1
+    phi_plus = moved(start.phi, config.outer_perturbation, direction)  # line 2
+    phi_minus = moved(start.phi, -config.outer_perturbation, direction)
+    plus = federated_round(federation, replace(start, phi=phi_plus), trainer, "virtual")  # line 3
+    minus = federated_round(federation, replace(start, phi=phi_minus), trainer, "virtual")  # line 4
+    gradient = outer_gradient(plus.meta.total, minus.meta.total, config.outer_perturbation, direction)  # line 5
+    return OuterStep(
+        phi=moved(start.phi, -config.outer_learning_rate, gradient),  # line 6
+        loss_plus=plus.meta.total,
+        loss_minus=minus.meta.total,
+        gradient_norm=float(np.sqrt((gradient["controller"] ** 2).sum())),
+        circuits=sum(plus.local.circuits.values()) + sum(minus.local.circuits.values()),
+    )
 
-    def step(values: np.ndarray, direction: np.ndarray) -> OuterStep:
-        losses = iter((plus, minus))
-        return outer_spsa(
-            values, lambda _: next(losses), direction, config.outer_learning_rate, config.outer_perturbation
-        )
 
-    circuits = sum(count for result in results for count in result.local.circuits.values())
-    return replace(step(phi, for_phi), circuits=circuits, logits=step(logits, for_logits).phi)
+def outer_direction(phi: Phi, seed: int, t: int) -> dict[str, np.ndarray]:
+    """Draw Delta_phi: -1 and +1 for every entry of phi, from a named stream per array (Algorithm 3, line 1)."""
+    purpose = {name: "outer-direction" if name == "controller" else f"outer-direction-{name}" for name in phi}
+    return {name: rademacher(stream(seed, purpose[name], t), values.shape) for name, values in phi.items()}
+
+
+def outer_gradient(
+    loss_plus: float, loss_minus: float, radius: float, direction: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return (L+ - L-) / (2 c_out) * Delta^-1; Delta^-1 is Delta, because its entries are -1 and +1."""
+    slope = (loss_plus - loss_minus) / (2 * radius)
+    return {name: slope * values for name, values in direction.items()}
+
+
+def moved(phi: Phi, step: float, direction: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return phi + step * direction, array by array."""
+    return {name: values + step * direction[name] for name, values in phi.items()}

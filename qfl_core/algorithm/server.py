@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from qfl_core.algorithm.aggregation import Attendance
-from qfl_core.algorithm.client import LocalResult, train_locally, validate_locally
+from qfl_core.algorithm.client import Broadcast, LocalResult, train_locally, validate_locally
+from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.hooks import Memory
 from qfl_core.algorithm.losses import cross_entropy
 from qfl_core.algorithm.metrics import spread
+from qfl_core.algorithm.samples import Attendance
 from qfl_core.base.errors import DataError
 from qfl_core.base.streams import stream
+
+#: phi by name: ``controller`` (2, 7) is the paper's; a method's aggregation may add arrays of its own.
+Phi = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What round t starts from: the global model ``theta`` (P,), ``phi``, and what the method's hooks remember.
+
+    ``memory`` belongs to the local optimiser, ``server`` to the server optimiser; both are empty for most methods.
+    """
+
+    t: int
+    theta: np.ndarray
+    phi: Phi
+    memory: Memory = field(default_factory=dict)
+    server: Memory = field(default_factory=dict)
+
+    @classmethod
+    def initial(cls, federation: Federation) -> State:
+        """Return the state before round 0."""
+        config, method, num_weights = federation.config, federation.method, federation.num_weights
+        return cls(
+            t=0,
+            theta=federation.initial_theta(),
+            phi={
+                "controller": initial_phi(config.learning_rate, config.perturbation),
+                **method.aggregation.init(config.clients),
+            },
+            memory=method.optimizer.init(config.clients, num_weights),
+            server=method.server.init(num_weights) if method.server else {},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,114 +64,93 @@ class MetaLoss:
 
 @dataclass(frozen=True, eq=False)
 class RoundResult:
-    """What a round produced: ``theta`` (P,) the new global model, ``weights`` (clients,) of the aggregation."""
+    """What a round produced.
 
-    theta: np.ndarray
+    ``state`` is what the next round starts from, ``weights`` (clients,) are those of the aggregation, ``attendance``
+    tells who took part.
+    """
+
+    state: State
     weights: np.ndarray
-    batch: Attendance
+    attendance: Attendance
     local: LocalResult
     meta: MetaLoss
 
 
-@dataclass(frozen=True, eq=False)
-class Broadcast:
-    """What goes down beside the global model: the controller phi, Adam's rate, and the name of the random streams.
+class Trainer(Protocol):
+    """Who runs Algorithm 1 for the clients: this process, or a network."""
 
-    A ``purpose`` other than ``"round"`` makes the round virtual: it draws from streams of its own. ``shift`` (N, P) is
-    the method's correction of local gradients; ``logits`` (N,) of a learned aggregation stay at the server.
-    """
+    transport: str
 
-    phi: np.ndarray
-    adam_rate: float = np.nan
-    purpose: str = "round"
-    shift: np.ndarray | None = None
-    logits: np.ndarray | None = None
-
-
-class Clients(Protocol):
-    """Who trains the clients: this process (:class:`Together`) or a network."""
-
-    def train(self, federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[LocalResult]:
-        """Train the participants of round t from theta (P,) once for each broadcast."""
+    def train(self, federation: Federation, sent: Broadcast) -> LocalResult:
+        """Train the participants of a round."""
 
     def validate(
-        self,
-        federation: Federation,
-        models: Sequence[np.ndarray],
-        sent: Sequence[Broadcast],
-        trained: Sequence[LocalResult],
-    ) -> list[np.ndarray]:
-        """Return the validation accuracies (clients,) of each broadcast's clients under its new global model (P,).
+        self, federation: Federation, theta: np.ndarray, attendance: Attendance, purpose: str = "round"
+    ) -> np.ndarray:
+        """Return the validation accuracy (clients,) of the clients that trained, under the new model theta (P,).
 
         NaN is a client that did not answer.
         """
 
 
-class Together:
-    """All clients in this process, as one batch that training and validation share."""
+class InProcess:
+    """All participants in this process, as one batch."""
 
-    def train(self, federation, theta, t, sent):  # noqa: D102 - see Clients
-        batch = self._batch = federation.batch(t)
-        return [
-            train_locally(
-                federation,
-                theta,
-                b.phi,
-                batch,
-                b.adam_rate,
-                b.purpose,
-                None if b.shift is None else b.shift[batch.clients],
-            )
-            for b in sent
-        ]
+    transport = "in-process"
 
-    def validate(self, federation, models, sent, trained):  # noqa: D102 - see Clients
-        return [validate_locally(federation, m, self._batch, b.purpose) for m, b in zip(models, sent, strict=True)]
+    def train(self, federation: Federation, sent: Broadcast) -> LocalResult:
+        """Train the participants of a round."""
+        return train_locally(federation, sent, federation.batch(sent.t))
+
+    def validate(
+        self, federation: Federation, theta: np.ndarray, attendance: Attendance, purpose: str = "round"
+    ) -> np.ndarray:
+        """Return the validation accuracy (clients,) of the clients that trained, under the new model theta (P,)."""
+        return validate_locally(federation, theta, attendance.t, attendance.client_ids, purpose)
+
+
+IN_PROCESS = InProcess()
 
 
 def federated_round(
-    federation: Federation,
-    theta: np.ndarray,
-    phi: np.ndarray,
-    t: int,
-    adam_rate: float = np.nan,
-    purpose: str = "round",
+    federation: Federation, start: State, trainer: Trainer = IN_PROCESS, purpose: str = "round"
 ) -> RoundResult:
-    """Run round t from the global model theta (P,) under the controller phi (Algorithm 2)."""
-    return federated_rounds(federation, theta, t, [Broadcast(phi, adam_rate, purpose)])[0]
+    """Run round t from the global model theta^(t) under the controller phi^(t) (Algorithm 2).
+
+    A ``purpose`` other than ``"round"`` makes the round virtual: it draws from random streams of its own.
+    """
+    method, t = federation.method, start.t
+    remembered = method.optimizer.begin(start.memory, federation.participants(t))
+    sent = Broadcast(t, start.theta, start.phi["controller"], purpose, remembered)  # line 1
+    local = trainer.train(federation, sent)  # lines 2 to 4
+    attendance = local.attendance
+    weights = method.aggregation(attendance, start.phi)  # line 5
+    theta = aggregate(federation, local, weights)  # line 6
+    server = start.server
+    if method.server:  # the paper's methods take the average itself
+        theta, server = method.server.update(start.theta, theta, server)
+    accuracy = trainer.validate(federation, theta, attendance, purpose)
+    meta = meta_loss(federation, theta, local, accuracy, purpose)  # line 7
+    memory = method.optimizer.end(start.memory, attendance.client_ids, local.state)
+    state = State(t + 1, theta, start.phi, memory, server)
+    return RoundResult(state, weights, _with_silent(attendance, accuracy), local, meta)  # line 8
 
 
-def federated_rounds(federation: Federation, theta: np.ndarray, t: int, sent: Sequence[Broadcast]) -> list[RoundResult]:
-    """Run round t from the global model theta (P,) once for each broadcast; over a network they travel together."""
-    clients: Clients = federation.clients or Together()
-    trained = clients.train(federation, theta, t, sent)  # Algorithm 2, lines 1 to 4
-    weigh = federation.method.aggregation
-    weights = [weigh(local.attendance, b.logits) for local, b in zip(trained, sent, strict=True)]  # line 5
-    models = [aggregate(local.theta, w, local.attendance.clients) for local, w in zip(trained, weights, strict=True)]
-    scored = clients.validate(federation, models, sent, trained)
-    return [
-        RoundResult(model, w, _silent(local, accuracy), local, meta_loss(federation, model, local, accuracy, b.purpose))
-        for model, w, local, accuracy, b in zip(models, weights, trained, scored, sent, strict=True)
-    ]
-
-
-def _silent(local: LocalResult, accuracy: np.ndarray) -> Attendance:
+def _with_silent(attendance: Attendance, accuracy: np.ndarray) -> Attendance:
     """Note the clients whose upload counts but which did not score the new model."""
-    silent = local.attendance.clients[np.isnan(accuracy)]
+    silent = attendance.client_ids[np.isnan(accuracy)]
     reasons = tuple((int(i), "trained, but did not score the new global model") for i in silent)
-    return replace(local.attendance, absent=local.attendance.absent + reasons)
+    return replace(attendance, absent=attendance.absent + reasons)
 
 
-def aggregate(uploads: np.ndarray, weights: np.ndarray, clients: np.ndarray) -> np.ndarray:
-    """Return sum_i w_i theta_i (P,) of uploads (clients, P), Eq. (fedavg); an upload that is not finite is refused."""
-    broken = ~np.isfinite(uploads).all(axis=1)
+def aggregate(federation: Federation, local: LocalResult, weights: np.ndarray) -> np.ndarray:
+    """Combine the uploads (clients, P) into theta^(t+1) (P,); an upload that is not finite is refused."""
+    broken = ~np.isfinite(local.theta).all(axis=1)
     if broken.any():
-        raise DataError(f"client {int(clients[broken][0])} uploaded weights that are not finite")
-    # Added client by client: the sum does not depend on how a matrix product would order it.
-    total = weights[0] * uploads[0]
-    for weight, upload in zip(weights[1:], uploads[1:], strict=True):
-        total = total + weight * upload
-    return total
+        client_id = int(local.attendance.client_ids[broken][0])
+        raise DataError(f"client {client_id} uploaded weights that are not finite")
+    return federation.method.aggregation.combine(local.theta, weights)
 
 
 def meta_loss(
@@ -151,34 +164,37 @@ def meta_loss(
     - Omega_comm: parameters moved this round / (2 N P), down and up,
     - Omega_stab: mean over clients of the standard deviation over k of the proximal-loss change.
     """
-    config, attendance = federation.config, local.attendance
-    p = _global_probabilities(federation, "val", theta, stream(config.seed, f"{purpose}-meta-shots", attendance.t))
-    val_loss = float(cross_entropy(p, federation.splits.val.y, federation.margin).mean())
+    config, attendance, split = federation.config, local.attendance, federation.splits["val"]
+    rng = stream(config.seed, f"{purpose}-meta-shots", attendance.t)
+    p = federation.model.split_probabilities(split, theta, rng)
+    val_loss = float(cross_entropy(p, split.y, federation.model.margin).mean())
     fair = spread(accuracy[~np.isnan(accuracy)])
-    moved = 2 * len(attendance.clients) * len(theta)
+    moved = 2 * len(attendance.client_ids) * len(theta)
     comm = moved / (2 * config.clients * len(theta))
     stab = float((local.trace["loss_after"] - local.trace["loss_before"]).std(axis=1).mean())
     total = val_loss + config.lambda_fair * fair + config.lambda_comm * comm + config.lambda_stab * stab
     return MetaLoss(total, val_loss, fair, comm, stab)
 
 
-def _global_probabilities(federation: Federation, part: str, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return federation.engine.probabilities(federation.encoded[part], theta, rng)
-
-
 def evaluate_global(federation: Federation, theta: np.ndarray, t: int) -> dict[str, np.ndarray]:
-    """Return P(class 1) of the global model on the train, validation and test parts, for round t's records."""
+    """Return P(class 1) of the global model theta (P,) on every split that is held here, for the records of round t."""
     return {
-        part: _global_probabilities(federation, part, theta, stream(federation.config.seed, f"global-{part}-shots", t))
-        for part in federation.encoded
+        name: federation.model.split_probabilities(
+            split, theta, stream(federation.config.seed, f"global-{name}-shots", t)
+        )
+        for name, split in federation.splits.items()
     }
 
 
-def tune_adam(federation: Federation, theta: np.ndarray, phi: np.ndarray) -> tuple[float, int]:
-    """Choose Adam's learning rate on validation: one virtual round 0 for each candidate; also count its circuits."""
-    if federation.method.optimizer != "library-adam":
-        return np.nan, 0
-    rates = federation.config.adam_rates
-    tried = federated_rounds(federation, theta, 0, [Broadcast(phi, rate, "tuning") for rate in rates])
-    circuits = sum(count for attempt in tried for count in attempt.local.circuits.values())
-    return rates[int(np.argmin([attempt.meta.val_loss for attempt in tried]))], circuits
+def tune(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) -> tuple[State, int]:
+    """Let validation choose among the local optimiser's candidates, before round 0; also count the circuits spent.
+
+    Each candidate trains one virtual round; the lowest loss on the server's validation split wins.
+    """
+    candidates = federation.method.optimizer.candidates(federation.config)
+    if not candidates:
+        return start, 0
+    states = [replace(start, memory=memory) for memory in candidates]
+    tried = [federated_round(federation, state, trainer, "tuning") for state in states]
+    circuits = sum(sum(attempt.local.circuits.values()) for attempt in tried)
+    return states[int(np.argmin([attempt.meta.val_loss for attempt in tried]))], circuits

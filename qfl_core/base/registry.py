@@ -85,8 +85,8 @@ METHOD_NAMES = (
 )
 #: Methods that are not the paper's; :mod:`qfl_core.runs.plugins` adds rows to these.
 EXTRA_METHODS: dict[str, Any] = {
-    "scaffold-qfl": "qfl_core.algorithm.methods:SCAFFOLD_QFL",
-    "duqfl-learned": "qfl_core.algorithm.methods:DUQFL_LEARNED",
+    "scaffold-qfl": "qfl_core.extras.scaffold:SCAFFOLD_QFL",
+    "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +12,15 @@ from qfl_core.engines.qnn import QNN
 
 MAX_SHOTS = 2**63 - 1  # what numpy's binomial takes
 Generators = np.random.Generator | Sequence[np.random.Generator] | None
+
+
+class EncodedSamples(Protocol):
+    """Samples in the form in which an engine stores them."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: np.ndarray) -> Self:
+        """Return the samples ``indices`` without encoding them again."""
 
 
 class Engine(ABC):
@@ -31,8 +41,17 @@ class Engine(ABC):
         self.qnn = qnn
         self.shots = check_shots(shots)
 
+    @property
+    def num_weights(self) -> int:
+        """Number of trainable weights P."""
+        return self.qnn.num_weights
+
+    def exact(self) -> Engine:
+        """Return an engine of the same class for the same QNN that gives exact probabilities."""
+        return type(self)(self.qnn)
+
     @abstractmethod
-    def encode(self, X: np.ndarray):
+    def encode(self, X: np.ndarray) -> Any:
         """Return ``X : (n, num_features)``, in angles, in the form :meth:`probabilities` takes."""
 
     @abstractmethod
@@ -70,9 +89,22 @@ class Engine(ABC):
             raise ValueError(f"rngs must hold one generator for each of the {len(encoded)} clients")
         return weights, rngs
 
-    def describe(self) -> dict:
+    def describe(self) -> dict[str, Any]:
         """Return what identifies the engine in a record."""
         return {"engine": self.name, "kind": self.kind, "shots": self.shots}
+
+
+@runtime_checkable
+class DifferentiableEngine(Protocol):
+    """An engine that also knows the derivatives of its exact probabilities."""
+
+    name: str
+
+    def probabilities(self, encoded: Any, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
+        """Return P(class 1), see :meth:`Engine.probabilities`."""
+
+    def gradient(self, encoded: Any, weights: np.ndarray) -> np.ndarray:
+        """Return dP(class 1) / d weights, ``(n, P)`` for ``weights : (P,)``."""
 
 
 def check_shots(shots: int | None) -> int | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from qfl_core.algorithm.hooks import Memory
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.extras.corrected import CorrectedSpsa
 
 
 @dataclass(frozen=True)
@@ -21,16 +25,25 @@ class Scaffold:
     at 0; taken as that mean it gathers no rounding error, and c - c_i is 0 to the bit for a single client.
     """
 
-    def start(self, clients: int, num_weights: int) -> dict[str, np.ndarray]:
+    def init(self, clients: int, num_weights: int) -> Memory:
         """Return c_i = 0: variates (N, P)."""
         return {"variates": np.zeros((clients, num_weights))}
 
-    def shift(self, memory: dict[str, np.ndarray]) -> np.ndarray:
+    def shift(self, memory: Memory) -> np.ndarray:
         """Return c - c_i (N, P)."""
         return memory["variates"].mean(axis=0) - memory["variates"]
 
-    def update(self, memory: dict[str, np.ndarray], clients: np.ndarray, pull: np.ndarray) -> dict[str, np.ndarray]:
+    def update(self, memory: Memory, client_ids: np.ndarray, pull: np.ndarray) -> Memory:
         """Return the variates after a round of these clients (S,); the others keep theirs. ``pull`` is (S, P)."""
         variates = memory["variates"].copy()
-        variates[clients] = pull - self.shift(memory)[clients]
+        variates[client_ids] = pull - self.shift(memory)[client_ids]
         return {"variates": variates}
+
+
+#: Control variates instead of a penalty or a projection; without them it is DUQFL-best.
+SCAFFOLD_QFL = replace(
+    METHODS["duqfl-best"],
+    label="SCAFFOLD-QFL",
+    role="control variates against drift",
+    optimizer=CorrectedSpsa(Scaffold()),
+)

@@ -3,98 +3,68 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from qfl_core.algorithm.controller import FEATURES, initial_phi
+from qfl_core.algorithm.controller import FEATURES
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.losses import cross_entropy
-from qfl_core.algorithm.meta import is_due, refine_controller, virtual_rounds
-from qfl_core.algorithm.methods import Memory
+from qfl_core.algorithm.meta import OuterStep, is_due, refine_controller
 from qfl_core.algorithm.metrics import classification, spread
-from qfl_core.algorithm.server import Broadcast, RoundResult, evaluate_global, federated_rounds, tune_adam
+from qfl_core.algorithm.server import (
+    IN_PROCESS,
+    RoundResult,
+    State,
+    Trainer,
+    evaluate_global,
+    federated_round,
+    tune,
+)
 
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What the next round needs: ``theta`` (P,), ``phi`` (2, features), Adam's rate, rounds done.
-
-    ``logits`` (N,) are a learned aggregation's, empty for others; ``memory`` is what the method's correction remembers.
-    """
-
-    theta: np.ndarray
-    phi: np.ndarray
-    adam_rate: float
-    done: int
-    logits: np.ndarray
-    memory: Memory
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain lists and numbers; floats survive to the bit."""
-        return {
-            "theta": self.theta.tolist(),
-            "phi": self.phi.tolist(),
-            "adam_rate": self.adam_rate,
-            "done": self.done,
-            "logits": self.logits.tolist(),
-            "memory": {name: values.tolist() for name, values in self.memory.items()},
-        }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> State:
-        """Rebuild a state."""
-        return cls(
-            theta=np.array(values["theta"]),
-            phi=np.array(values["phi"]),
-            adam_rate=values["adam_rate"],
-            done=values["done"],
-            logits=np.array(values["logits"]),
-            memory={name: np.array(array) for name, array in values["memory"].items()},
-        )
-
-
-#: A round's rows by file, plus its state and seconds.
+#: A round's rows by table, plus its state and seconds.
 Record = dict[str, Any]
+#: One row of a table: values by column.
+Row = dict[str, Any]
 
 
-def start(federation: Federation) -> tuple[State, int]:
-    """Return the state before round 0, and the circuits that tuning spent."""
-    config = federation.config
-    theta, phi = federation.initial_theta(), initial_phi(config.learning_rate, config.perturbation)
-    rate, circuits = tune_adam(federation, theta, phi)
-    correction = federation.method.correction
-    memory = correction.start(config.clients, federation.num_weights) if correction else {}
-    return State(theta, phi, rate, 0, federation.method.aggregation.start(config.clients), memory), circuits
-
-
-def train(federation: Federation, state: State | None = None) -> Iterator[Record]:
-    """Yield one record a round, from the beginning or from a state; the same state gives the same records."""
+def train(federation: Federation, state: State | None = None, trainer: Trainer = IN_PROCESS) -> Iterator[Record]:
+    """Yield one record per round, from the beginning or from a state; the same state gives the same records."""
     if state is None:
         begun = time.perf_counter()
-        state, tuning = start(federation)
-        record = _initial_record(federation, state, tuning)
-        yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
-    for t in range(state.done, federation.config.rounds):
+        state, tuning = tune(federation, State.initial(federation), trainer)
+        yield _finished(_initial_record(federation, state, tuning), state, begun)
+    for t in range(state.t, federation.config.rounds):
         begun = time.perf_counter()
-        due, correction = is_due(federation, t), federation.method.correction
-        shift = correction.shift(state.memory) if correction else None
-        sent = [Broadcast(state.phi, state.adam_rate, shift=shift, logits=state.logits)]
-        if due:
-            sent += virtual_rounds(federation, state.phi, t, state.logits, shift)[1]
-        result, *virtual = federated_rounds(federation, state.theta, t, sent)
-        outer = refine_controller(federation, state.theta, state.phi, t, virtual, state.logits) if due else None
-        phi, logits = (outer.phi, outer.logits) if outer else (state.phi, state.logits)
-        memory = state.memory
-        if correction:  # of the real round alone
-            memory = correction.update(memory, result.local.attendance.clients, result.local.pull)
-        circuits = result.local.circuits | {"virtual": outer.circuits if outer else 0, "tuning": 0}
-        record = _round_record(federation, result, t, circuits)
-        record["outer_meta"] = [_outer_row(result, outer, phi, t)]
-        state = State(result.theta, phi, state.adam_rate, t + 1, logits, memory)
-        yield record | {"state": state.to_json(), "seconds": time.perf_counter() - begun}
+        result = federated_round(federation, state, trainer)
+        outer = refine_controller(federation, state, trainer) if is_due(federation, t) else None
+        state = replace(result.state, phi=outer.phi) if outer else result.state
+        record = _round_record(federation, result, outer)
+        record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
+        yield _finished(record, state, begun)
+
+
+def _finished(record: Record, state: State, begun: float) -> Record:
+    return record | {"state": state_to_json(state), "seconds": time.perf_counter() - begun}
+
+
+def state_to_json(state: State) -> dict[str, Any]:
+    """Return plain lists and numbers; floats survive to the bit."""
+    arrays = {
+        name: {key: values.tolist() for key, values in getattr(state, name).items()}
+        for name in ("phi", "memory", "server")
+    }
+    return {"done": state.t, "theta": state.theta.tolist(), **arrays}
+
+
+def state_from_json(values: Mapping[str, Any]) -> State:
+    """Rebuild a state."""
+    arrays = {
+        name: {key: np.array(array) for key, array in values[name].items()} for name in ("phi", "memory", "server")
+    }
+    return State(t=values["done"], theta=np.array(values["theta"]), **arrays)
 
 
 def _initial_record(federation: Federation, state: State, tuning: int) -> Record:
@@ -110,14 +80,17 @@ def _initial_record(federation: Federation, state: State, tuning: int) -> Record
     }
 
 
-def _round_record(federation: Federation, result: RoundResult, t: int, circuits: dict[str, int]) -> Record:
-    metrics = _global_metrics(federation, result.theta, t + 1)
-    uploaded = result.local.selected - 1
-    clients = np.arange(len(uploaded))
-    client_train = result.local.trace["train_accuracy"][clients, uploaded]
-    client_test = result.local.trace["test_accuracy"][clients, uploaded]
+def _round_record(federation: Federation, result: RoundResult, outer: OuterStep | None) -> Record:
+    """Return the rows of one round; rounds count from 1 in the files, because row 0 holds the initial weights."""
+    local, theta, done = result.local, result.state.theta, result.state.t
+    metrics = _global_metrics(federation, theta, done)
+    uploaded = local.selected - 1
+    each = np.arange(len(uploaded))
+    client_train = local.trace["train_accuracy"][each, uploaded]
+    client_test = local.trace["test_accuracy"][each, uploaded]
+    circuits = {**local.circuits, "virtual": outer.circuits if outer else 0, "tuning": 0}
     row = {
-        "round": t + 1,
+        "round": done,
         **_accuracy_columns(metrics),
         "client_train_accuracy": client_train.mean(),
         "client_test_accuracy": client_test.mean(),
@@ -126,8 +99,8 @@ def _round_record(federation: Federation, result: RoundResult, t: int, circuits:
         "train_test_gap": (client_train - client_test).mean(),
         "fairness_gap": spread(client_test),
         "global_fairness_gap": result.meta.fair,
-        "clients": len(clients),
-        "drift": float(np.sqrt(((result.local.theta - result.theta) ** 2).sum(axis=1)).mean()),
+        "clients": len(each),
+        "drift": float(np.sqrt(((local.theta - theta) ** 2).sum(axis=1)).mean()),
         **{f"circuits_{purpose}": count for purpose, count in circuits.items()},
         "shots": federation.config.shots or 0,
     }
@@ -135,27 +108,27 @@ def _round_record(federation: Federation, result: RoundResult, t: int, circuits:
         "global_accuracies": [row],
         "validation": [
             {
-                "round": t + 1,
+                "round": done,
                 "val_loss": metrics["val"]["loss"],
-                "client_val_loss": result.local.trace["val_loss"][clients, uploaded].mean(),
+                "client_val_loss": local.trace["val_loss"][each, uploaded].mean(),
                 "meta_loss": result.meta.total,
             }
         ],
-        "classification_metrics": _metric_rows(metrics, t + 1),
-        "client_trace": _trace_rows(result, t + 1),
-        "exclusions": [{"round": t + 1, "client": i, "reason": reason} for i, reason in result.batch.absent],
+        "classification_metrics": _metric_rows(metrics, done),
+        "client_trace": _trace_rows(result),
+        "exclusions": [{"round": done, "client": i, "reason": reason} for i, reason in result.attendance.absent],
     }
 
 
 def _global_metrics(federation: Federation, theta: np.ndarray, t: int) -> dict[str, dict[str, float]]:
     found = {}
-    for part, p in evaluate_global(federation, theta, t).items():
-        y = federation.splits.parts[part].y
-        found[part] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.margin).mean())}
+    for name, p in evaluate_global(federation, theta, t).items():
+        y = federation.splits[name].y
+        found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
     return found
 
 
-def _accuracy_columns(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
+def _accuracy_columns(metrics: Mapping[str, Mapping[str, float]]) -> Row:
     return {
         # A server far from its clients does not hold their training rows.
         "global_train_accuracy": metrics["train"]["accuracy"] if "train" in metrics else float("nan"),
@@ -164,38 +137,38 @@ def _accuracy_columns(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
     }
 
 
-def _metric_rows(metrics: dict[str, dict[str, float]], t: int) -> list[dict[str, Any]]:
+def _metric_rows(metrics: Mapping[str, Mapping[str, float]], t: int) -> list[Row]:
     return [{"round": t, "part": part, **metrics[part]} for part in ("val", "test")]
 
 
-def _trace_rows(result: RoundResult, t: int) -> list[dict[str, Any]]:
-    """Return one row a client and unfold, with every column that the paper's section on trace logging names."""
-    batch, local = result.batch, result.local
+def _trace_rows(result: RoundResult) -> list[Row]:
+    """Return one row per client and unfold, with every column that the paper's section on trace logging names."""
+    attendance, local = result.attendance, result.local
     rows = []
-    for i, client in enumerate(batch.clients):
+    for i, client_id in enumerate(attendance.client_ids):
         for k in range(local.trace["eta"].shape[1]):
             rows.append(
                 {
-                    "round": t,
-                    "client": int(client),
+                    "round": result.state.t,
+                    "client": int(client_id),
                     "unfold": k + 1,
                     **{name: values[i, k].item() for name, values in local.trace.items()},
                     "selected_unfold": int(local.selected[i]),
                     "is_selected": bool(local.selected[i] == k + 1),
-                    "client_size": int(batch.sizes[i]),
-                    "val_size": int(batch.val_sizes[i]),
+                    "client_size": int(attendance.sizes[i]),
+                    "val_size": int(attendance.val_sizes[i]),
                     "aggregation_weight": float(result.weights[i]),
-                    "heterogeneity": float(batch.heterogeneity[i]),
+                    "heterogeneity": float(attendance.heterogeneity[i]),
                 }
             )
     return rows
 
 
-def _outer_row(result: RoundResult, outer, phi: np.ndarray, t: int) -> dict[str, Any]:
+def _outer_row(result: RoundResult, outer: OuterStep | None, controller: np.ndarray) -> Row:
     """Return the meta-loss with its terms, the outer step (NaN where none was due) and the controller after it."""
     missing = float("nan")
     row = {
-        "round": t + 1,
+        "round": result.state.t,
         "meta_loss": result.meta.total,
         "meta_val_loss": result.meta.val_loss,
         "omega_fair": result.meta.fair,
@@ -206,6 +179,6 @@ def _outer_row(result: RoundResult, outer, phi: np.ndarray, t: int) -> dict[str,
         "meta_loss_minus": outer.loss_minus if outer else missing,
         "controller_gradient_norm": outer.gradient_norm if outer else missing,
     }
-    for name, values in zip(("eta", "delta"), phi, strict=True):
+    for name, values in zip(("eta", "delta"), controller, strict=True):
         row |= {f"phi_{name}_{feature}": float(v) for feature, v in zip(FEATURES, values, strict=True)}
     return row

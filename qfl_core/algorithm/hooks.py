@@ -1,0 +1,140 @@
+"""Where a method can differ from the paper's: an aggregation, a server optimiser, a local optimiser.
+
+A hook is a small object of pure functions with a state of its own. The algorithms carry that state from round to round
+and never look inside, so a new method needs no change here. EXTENDING.md shows each hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from qfl_core.algorithm.samples import Attendance
+from qfl_core.base.errors import DataError
+from qfl_core.config import ExperimentConfig
+
+if TYPE_CHECKING:
+    from qfl_core.algorithm.client import Objective
+    from qfl_core.algorithm.methods import Method
+
+#: Arrays by name: what a hook remembers.
+Memory = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What a local optimiser is given for one block of training, for all clients at once.
+
+    ``theta`` (clients, P) is the start, ``eta`` and ``delta`` (clients,) are the controller's rates, ``iterations`` is
+    the number of SPSA iterations that the block may take (two loss evaluations each), and ``rngs`` holds one generator
+    per client for the optimiser's own random numbers.
+    """
+
+    theta: np.ndarray
+    eta: np.ndarray
+    delta: np.ndarray
+    iterations: int
+    rngs: Sequence[np.random.Generator]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockResult:
+    """Where a block ended, ``theta`` (clients, P), and the rates it used, ``eta`` and ``delta`` (clients,).
+
+    ``evaluations`` counts circuits per sample by purpose: ``train``, ``calibration``, ``monitor``.
+    """
+
+    theta: np.ndarray
+    eta: np.ndarray
+    delta: np.ndarray
+    evaluations: Mapping[str, int]
+
+
+class LocalOptimizer:
+    """U of Algorithm 1, line 9. A subclass needs :meth:`update` only; the others serve one that remembers.
+
+    ``unfolded`` tells whether local training is cut into K blocks with the controller's rates. Otherwise it is one
+    block with the iterations of all K.
+    """
+
+    unfolded: bool = True
+
+    def init(self, clients: int, num_weights: int) -> Memory:
+        """Return what is remembered before round 0, of all N clients together."""
+        return {}
+
+    def begin(self, memory: Memory, client_ids: np.ndarray) -> Memory:
+        """Return what the clients of a round start with: arrays whose first axis is the clients."""
+        return {}
+
+    def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
+        """Train one block; return where it ended, and the clients' state after it."""
+        raise NotImplementedError
+
+    def end(self, memory: Memory, client_ids: np.ndarray, state: Memory) -> Memory:
+        """Return what is remembered after a round of these clients, from their state at its end."""
+        return memory
+
+    def candidates(self, config: ExperimentConfig) -> Sequence[Memory]:
+        """Return the memories to choose from before round 0, by validation; none for an optimiser without tuning."""
+        return ()
+
+    def check(self, method: Method) -> None:
+        """Raise a ConfigError where the optimiser does not go together with the other switches of a method."""
+
+
+class ServerOptimizer(Protocol):
+    """What the server makes of the average; without one, the average is the new model, as in the paper."""
+
+    def init(self, num_weights: int) -> Memory:
+        """Return the state before round 0."""
+
+    def update(self, theta: np.ndarray, average: np.ndarray, state: Memory) -> tuple[np.ndarray, Memory]:
+        """Return the new global model (P,) from the old one and the clients' average, and the new state."""
+
+
+def weighted_sum(uploads: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sum_i w_i theta_i (P,) of uploads (clients, P), Eq. (fedavg)."""
+    # Added client by client: the sum does not depend on how a matrix product would order it.
+    total = weights[0] * uploads[0]
+    for weight, upload in zip(weights[1:], uploads[1:], strict=True):
+        total = total + weight * upload
+    return total
+
+
+def nothing(clients: int) -> Memory:
+    """Return no parameters."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """How uploads become one model: ``weights(attendance, learned)`` gives w (clients,), w_i >= 0 with sum 1.
+
+    ``init(N)`` names arrays that the outer SPSA refines together with the controller; the rule gets them as
+    ``learned``. ``combine(uploads, w)`` is the weighted sum unless a rule brings its own.
+    """
+
+    weights: Callable[[Attendance, Memory], np.ndarray]
+    init: Callable[[int], Memory] = nothing
+    combine: Callable[[np.ndarray, np.ndarray], np.ndarray] = weighted_sum
+
+    def __call__(self, attendance: Attendance, learned: Memory) -> np.ndarray:
+        """Return w (clients,); a rule whose values are negative or do not sum to 1 is refused."""
+        w = np.asarray(self.weights(attendance, learned), dtype=float)
+        expected = attendance.sizes.shape
+        if w.shape != expected or not (w >= 0).all() or not abs(w.sum() - 1) < 1e-9:
+            name = getattr(self.weights, "__name__", self.weights)
+            raise DataError(f"{name} gave the weights {w.tolist()}: expected {expected[0]} of at least 0 with sum 1")
+        return w
+
+
+def sample_size(attendance: Attendance, learned: Memory) -> np.ndarray:
+    """Return w_i = n_i / sum of n, Eq. (sample size weight)."""
+    return attendance.sizes / attendance.sizes.sum()
+
+
+SAMPLE_SIZE = Aggregation(sample_size)

@@ -1,0 +1,74 @@
+"""The quantum neural network as the algorithms see it: weights in, losses and accuracies of samples out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from qfl_core.algorithm.losses import Loss, cross_entropy, margin_of
+from qfl_core.algorithm.samples import EncodedSplit, Samples
+from qfl_core.base.errors import ConfigError
+from qfl_core.engines.base import DifferentiableEngine, Engine
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An engine that evaluates the circuit, and the task loss that training minimises."""
+
+    engine: Engine
+    loss: Loss
+
+    @property
+    def num_weights(self) -> int:
+        """Number of trainable weights P."""
+        return self.engine.num_weights
+
+    @property
+    def margin(self) -> float:
+        """Margin that keeps logarithms finite, see :mod:`qfl_core.algorithm.losses`."""
+        return margin_of(self.engine.shots)
+
+    def probabilities(
+        self, samples: Samples, theta: np.ndarray, rngs: Sequence[np.random.Generator] | None
+    ) -> np.ndarray:
+        """Return P(class 1), (S, total), of each client's samples under its own weights theta (clients, S, P).
+
+        Client i draws its shots from ``rngs[i]``; exact engines do not use them.
+        """
+        drawn = rngs if self.engine.shots is not None else None
+        return np.concatenate(self.engine.probabilities_ragged(samples.encoded, theta, drawn), axis=1)
+
+    def split_probabilities(self, split: EncodedSplit, theta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return P(class 1), (n,), of a whole split under one weight vector theta (P,)."""
+        return self.engine.probabilities(split.encoded, theta, rng)
+
+    def task_losses(self, samples: Samples, p: np.ndarray) -> np.ndarray:
+        """Return the mean task loss L_i (clients, S) of probabilities (S, total): Eq. (local loss)."""
+        return samples.means(self.loss.value(p, samples.y, self.margin))
+
+    def val_losses(self, samples: Samples, p: np.ndarray) -> np.ndarray:
+        """Return the mean log loss (clients, S); validation uses it for every training loss."""
+        return samples.means(cross_entropy(p, samples.y, self.margin))
+
+    def accuracies(self, samples: Samples, p: np.ndarray) -> np.ndarray:
+        """Return the accuracies (clients, S) of probabilities (S, total)."""
+        return samples.means(((p >= 0.5) == (samples.y == 1)).astype(float))
+
+    @cached_property
+    def _exact(self) -> DifferentiableEngine:
+        """The same circuit without shots, for exact gradients; it shares the engine's encodings."""
+        engine = self.engine.exact()
+        if not isinstance(engine, DifferentiableEngine):
+            raise ConfigError(f"engine={engine.name!r} has no exact gradients: adam-qfl needs 'statevector'")
+        return engine
+
+    def gradient(self, samples: Samples, theta: np.ndarray) -> np.ndarray:
+        """Return the exact gradient (P,) of the task loss of one client's samples."""
+        if self.loss.slope is None:
+            raise ConfigError("this loss has no derivative: register it with a slope, or choose an SPSA method")
+        encoded = samples.encoded[0]
+        weight = self.loss.slope(self._exact.probabilities(encoded, theta), samples.y, self.margin) / len(samples.y)
+        return weight @ self._exact.gradient(encoded, theta)

@@ -1,0 +1,70 @@
+"""A config becomes a federation: the data are loaded, shared among the clients and encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.losses import Loss
+from qfl_core.algorithm.methods import Method, method_named
+from qfl_core.algorithm.model import Model
+from qfl_core.algorithm.samples import EncodedSplit
+from qfl_core.base.registry import LOSSES, resolve
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import DataSource, Split, Splits, load_splits
+from qfl_core.data.partition import make_partition
+from qfl_core.engines import Engine, make_engine
+from qfl_core.engines.qnn import QNN
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A federation that is ready to train, with the source of its data and what the loading rules removed."""
+
+    federation: Federation
+    source: DataSource
+    notes: Mapping[str, int]
+
+
+def make_qnn(config: ExperimentConfig) -> QNN:
+    """Build the config's circuit."""
+    return QNN(
+        config.features,
+        feature_map_reps=config.feature_map_reps,
+        ansatz_reps=config.ansatz_reps,
+        feature_map=config.feature_map,
+        ansatz=config.ansatz,
+    )
+
+
+def make_model(config: ExperimentConfig) -> Model:
+    """Build the config's circuit, engine and loss."""
+    loss: Loss = resolve(LOSSES[config.loss])
+    return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
+
+
+def encode(engine: Engine, splits: Mapping[str, Split]) -> dict[str, EncodedSplit]:
+    """Encode every sample once; splits without rows are left out."""
+    return {name: EncodedSplit(engine.encode(split.X), split.y) for name, split in splits.items() if len(split)}
+
+
+def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:
+    """Load the data (or take ``splits``), share them among the clients, build the model and encode every sample."""
+    splits = load_splits(config) if splits is None else splits
+    model = make_model(config)
+    federation = Federation(
+        config=config,
+        method=method or method_named(config.method),
+        model=model,
+        splits=encode(model.engine, splits.parts),
+        schedule=make_partition(splits, config),
+    )
+    return Prepared(federation, splits.provenance, splits.notes)
+
+
+def make_federation(
+    config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None
+) -> Federation:
+    """Return the federation of :func:`prepare` alone."""
+    return prepare(config, splits, method).federation
