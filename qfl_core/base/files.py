@@ -60,13 +60,20 @@ def locked(path: Path) -> Iterator[None]:
         When the folder or the lock file cannot be written.
     """
     lock = FileLock(path)
-    try:
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunError(f"cannot write results to {path.parent}: {reason}; complete rounds are kept") from error
     try:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn an error of the file system into a :class:`RunError` that names the results folder and the reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write results to {folder}: {reason}; complete rounds are kept") from error

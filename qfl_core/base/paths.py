@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from qfl_core.base.errors import ConfigError, RunError
@@ -64,6 +67,19 @@ def data_dir() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+_NO_NETWORK = ContextVar("no_network", default=False)
+
+
+@contextmanager
+def no_network() -> Iterator[None]:
+    """Forbid the network inside the ``with`` block, as ``QFL_OFFLINE`` does for the whole process."""
+    token = _NO_NETWORK.set(True)
+    try:
+        yield
+    finally:
+        _NO_NETWORK.reset(token)
+
+
 def offline() -> bool:
-    """Tell whether ``QFL_OFFLINE`` forbids the network (anything but empty or 0 does)."""
-    return os.environ.get("QFL_OFFLINE", "") not in ("", "0")
+    """Tell whether the network is forbidden: by ``QFL_OFFLINE`` (anything but empty or 0), or by :func:`no_network`."""
+    return _NO_NETWORK.get() or os.environ.get("QFL_OFFLINE", "") not in ("", "0")

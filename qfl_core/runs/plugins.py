@@ -1,6 +1,6 @@
-"""Methods and datasets of your own, registered by name from your own file; EXTENDING.md shows how.
+"""Methods, datasets, losses and circuits of your own, registered by name from your own file; EXTENDING.md shows how.
 
-A run's identity covers the whole file that an extension's code is in, as it covers the package's training code: after a
+A run's identity covers the whole file that a plugin's code is in, as it covers the package's training code: after a
 change, finished runs are not taken for those of the new code.
 """
 
@@ -10,23 +10,44 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import DATASETS, EXTRA_METHODS, METHOD_NAMES, DatasetSpec, resolve
+from qfl_core.base.registry import (
+    ANSATZE,
+    DATASETS,
+    EXTRA_METHODS,
+    FEATURE_MAPS,
+    LOSSES,
+    METHOD_NAMES,
+    DatasetSpec,
+    resolve,
+)
 from qfl_core.config import CLEAN, ExperimentConfig
 
-_TABLES = {"method": EXTRA_METHODS, "dataset": DATASETS}
-_TAKEN = {"method": (*METHOD_NAMES, *EXTRA_METHODS), "dataset": tuple(DATASETS)}
-_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+if TYPE_CHECKING:
+    from qiskit import QuantumCircuit
+
+#: The tables that plugins add rows to, by the config field that names a row.
+_TABLES: dict[str, dict[str, Any]] = {
+    "method": EXTRA_METHODS,
+    "dataset": DATASETS,
+    "loss": LOSSES,
+    "feature_map": FEATURE_MAPS,
+    "ansatz": ANSATZE,
+}
+#: Names that the package uses itself.
+_TAKEN = {kind: (*table, *(METHOD_NAMES if kind == "method" else ())) for kind, table in _TABLES.items()}
+_NAME = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
-class Extension:
+class Plugin:
     """A registered row of a table, with the SHA-256 of its values and code."""
 
     kind: str
@@ -36,11 +57,11 @@ class Extension:
 
 
 #: What was registered in this process, by kind and name.
-REGISTERED: dict[tuple[str, str], Extension] = {}
+REGISTERED: dict[tuple[str, str], Plugin] = {}
 
 
 def register_method(name: str, method: Method) -> None:
-    """Let ``ExperimentConfig(method=name)`` mean this row of switches; a name of one's own may be taken again."""
+    """Let ``ExperimentConfig(method=name)`` mean this row of switches and hooks."""
     if not isinstance(method, Method):
         raise ConfigError(f"method {name!r} must be a qfl_core.algorithm.methods.Method, got {type(method).__name__}")
     _register("method", name, method)
@@ -55,8 +76,36 @@ def register_dataset(name: str, spec: DatasetSpec) -> None:
     _register("dataset", name, replace(spec, loader=resolve(spec.loader)))
 
 
+def register_loss(name: str, value: Elementwise, slope: Elementwise | None = None) -> None:
+    """Let ``ExperimentConfig(loss=name)`` mean this loss per sample.
+
+    Both functions take ``(p, y, margin)`` and work elementwise; ``slope`` is the derivative in p. Without it, methods
+    that need exact gradients (Adam-QFL) refuse the loss.
+    """
+    for what, function in (("value", value), ("slope", slope)):
+        if not callable(function) and not (what == "slope" and function is None):
+            raise ConfigError(f"loss {name!r}: {what} must be a function of (p, y, margin), got {function!r}")
+    _register("loss", name, Loss(value, slope))
+
+
+def register_feature_map(name: str, build: Callable[[int, int], QuantumCircuit]) -> None:
+    """Let ``ExperimentConfig(feature_map=name)`` mean the circuit ``build(num_features, reps)``."""
+    _register_circuit("feature_map", name, build)
+
+
+def register_ansatz(name: str, build: Callable[[int, int], QuantumCircuit]) -> None:
+    """Let ``ExperimentConfig(ansatz=name)`` mean the circuit ``build(num_qubits, reps)``."""
+    _register_circuit("ansatz", name, build)
+
+
+def _register_circuit(kind: str, name: str, build: Callable[[int, int], QuantumCircuit]) -> None:
+    if not callable(build):
+        raise ConfigError(f"{kind} {name!r} must be a function that builds a circuit, got {type(build).__name__}")
+    _register(kind, name, build)
+
+
 def _register(kind: str, name: str, row: Any) -> None:
-    # The name becomes a folder's.
+    # A method's or a dataset's name becomes the name of a folder.
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"{kind} {name!r}: a name is of small letters, digits and single hyphens")
     if name in _TAKEN[kind]:
@@ -64,20 +113,20 @@ def _register(kind: str, name: str, row: Any) -> None:
     digest = hashlib.sha256()
     for piece in _pieces(row):
         digest.update(hashlib.sha256(piece).digest())
-    adopt([Extension(kind, name, row, digest.hexdigest())])
+    adopt([Plugin(kind, name, row, digest.hexdigest())])
 
 
-def adopt(extensions: list[Extension]) -> None:
-    """Register extensions of another process here: a sweep's workers do."""
-    for extension in extensions:
-        _TABLES[extension.kind][extension.name] = extension.row
-        REGISTERED[extension.kind, extension.name] = extension
+def adopt(plugins: Iterable[Plugin]) -> None:
+    """Register plugins of another process here: the workers of a sweep do."""
+    for plugin in plugins:
+        _TABLES[plugin.kind][plugin.name] = plugin.row
+        REGISTERED[plugin.kind, plugin.name] = plugin
 
 
 def digests(config: ExperimentConfig) -> dict[str, str]:
-    """Return the SHA-256 of each extension that a config names, by kind; none for what the package has."""
-    named = (("method", config.method), ("dataset", config.dataset))
-    return {key[0]: REGISTERED[key].sha256 for key in named if key in REGISTERED}
+    """Return the SHA-256 of each plugin that a config names, by kind; none for what the package has."""
+    named = {kind: (kind, getattr(config, kind)) for kind in _TABLES}
+    return {kind: REGISTERED[key].sha256 for kind, key in named.items() if key in REGISTERED}
 
 
 def _pieces(value: Any) -> list[bytes]:
@@ -94,7 +143,7 @@ def _pieces(value: Any) -> list[bytes]:
     if str(value.__module__).partition(".")[0] == "qfl_core":
         return name
     try:
-        return [*name, Path(inspect.getsourcefile(value)).read_bytes()]
+        return [*name, Path(inspect.getsourcefile(value) or "").read_bytes()]
     except (OSError, TypeError):
         raise ConfigError(
             f"the code of {value.__qualname__} cannot be read: define it in a file and import it from there"

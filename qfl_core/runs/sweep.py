@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,13 @@ import joblib
 from threadpoolctl import threadpool_limits
 
 from qfl_core.base.errors import DataError, RunError
+from qfl_core.base.paths import no_network
 from qfl_core.base.progress import bar
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import load_splits
-from qfl_core.runs import RunResult, run_experiment
-from qfl_core.runs.plugins import REGISTERED, Extension, adopt
+from qfl_core.data import data_source
+from qfl_core.runs.results import RunResult
+from qfl_core.runs.run import run_experiment
+from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
 
 #: Seconds of work from which on processes are worth their start: each imports the package and loads the data.
 WORTH_PROCESSES = 12.0
@@ -116,13 +116,13 @@ def _without_files(configs: list[ExperimentConfig]) -> set[str]:
     missing = set()
     for config in {config.dataset: config for config in configs if config.source == "auto"}.values():
         with suppress(DataError):  # damaged files are reported by the runs that need them
-            if load_splits(config).source == "stand-in":
+            if data_source(config).kind == "stand-in":
                 missing.add(config.dataset)
     return missing
 
 
 def _run(
-    config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Extension]
+    config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Plugin]
 ) -> tuple[ExperimentConfig, Path | Failure]:
     """Run one config in a worker; an error comes back as a value, so that the others go on.
 
@@ -130,10 +130,9 @@ def _run(
     knows too.
     """
     adopt(own)
-    if without_files and parent_process() is not None:
-        os.environ["QFL_OFFLINE"] = "1"
     try:
-        with threadpool_limits(1):  # processes share the cores; threads inside them would only get in the way
+        # Processes share the cores, so threads inside them would only get in the way.
+        with threadpool_limits(1), no_network() if without_files else nullcontext():
             return config, run_experiment(config, results_dir).path
     except Exception as error:  # whatever it is, it belongs to this config and is reported with it
         return config, Failure(config, f"{type(error).__name__}: {error}", traceback.format_exc())

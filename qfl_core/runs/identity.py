@@ -1,0 +1,87 @@
+"""What a run is: the SHA-256 of everything that decides its numbers, and where the numbers come from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from qfl_core.algorithm.server import IN_PROCESS
+from qfl_core.base import source_code
+from qfl_core.base.paths import repository_root
+from qfl_core.config import ExperimentConfig
+from qfl_core.runs.plugins import digests
+from qfl_core.runs.prepare import Prepared
+
+#: Files and folders that decide a run's numbers; a change in one of them makes old runs another code's.
+TRAINING_CODE = (
+    "base/streams.py",
+    "engines",
+    "data",
+    "algorithm",
+    "extras",
+    "runs/experiment.py",
+    "runs/prepare.py",
+)
+#: Files in these folders that only look at results or data.
+NOT_TRAINING = ("data/audit.py", "data/command.py", "data/standin/fidelity.py")
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "qiskit", "qiskit-machine-learning", "qiskit-aer")
+
+
+def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN_PROCESS.transport) -> str:
+    """Return the SHA-256 of what decides the numbers: config, data, the code that trains and the plugins' code.
+
+    The transport decides no number, but a run says what it ran on, so a run over another transport does not stand for
+    it.
+    """
+    parts = [config.digest, data_sha256, code_digest(), *digests(config).values()]
+    parts += [transport] if transport != IN_PROCESS.transport else []
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def code_digest() -> str:
+    """Return the SHA-256 of what the training code does: docstrings, comments and layout do not count."""
+    package = Path(__file__).resolve().parents[1]
+    files = {}
+    for name in TRAINING_CODE:
+        path = package / name
+        for file in path.rglob("*.py") if path.is_dir() else [path]:
+            files[file.relative_to(package).as_posix()] = file
+    kept = {name: file.read_text(encoding="utf-8") for name, file in files.items() if name not in NOT_TRAINING}
+    return source_code.code_digest(kept)
+
+
+def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, Any]:
+    """Return where a run's numbers come from; no path and no name of a machine."""
+    federation, source = prepared.federation, prepared.source
+    own = digests(federation.config)
+    return {
+        **({"transport": transport} if transport != IN_PROCESS.transport else {}),
+        **({"extensions": own} if own else {}),
+        "identity": identity,
+        "code_sha256": code_digest(),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "data": {"source": source.kind, "name": source.name, "sha256": source.sha256},
+        "data_notes": dict(prepared.notes),
+        "engine": federation.model.engine.describe(),
+    }
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """Return the checkout's commit, ``-dirty`` where files differ from it, or ``"unknown"``."""
+    root = repository_root()
+    if root is None:
+        return "unknown"
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=root, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "unknown"

@@ -1,0 +1,140 @@
+"""Finished runs: read one from its folder, find many, and put them into one tidy table."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from qfl_core.base.display import run_html
+from qfl_core.base.errors import ChangedResults, ConfigError, RunError, did_you_mean
+from qfl_core.base.registry import DATASETS, EXTRA_METHODS, METHOD_NAMES
+from qfl_core.config import ExperimentConfig
+from qfl_core.runs.folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """A finished run, read from its folder on demand; :class:`ChangedResults` warns where its files were altered."""
+
+    path: Path
+
+    @cached_property
+    def _folder(self) -> RunFolder:
+        if changed := self.changed_files():
+            told = f"run {self.path.name}: {', '.join(changed)} changed since the run was sealed"
+            warnings.warn(told, ChangedResults, stacklevel=4)
+        return RunFolder(self.path)
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """The run's config."""
+        try:
+            return ExperimentConfig.from_json((self._folder.path / "config.json").read_text(encoding="utf-8"))
+        except (ConfigError, OSError) as error:
+            raise ConfigError(f"config.json of run {self.path.name}: {error}") from None
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions, commit, data source and engine of the run."""
+        found: dict[str, Any] = json.loads((self._folder.path / "environment.json").read_text(encoding="utf-8"))
+        return found
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """One row per round, 0 being the initial weights: accuracies, losses, metrics of the test split, circuits."""
+        metrics = self.metrics
+        test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
+        table = self.table("global_accuracies").merge(self.table("validation"), on="round")
+        return table.merge(test.rename(columns={"test_round": "round"}), on="round")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Classification metrics of the global model: one row per round and split (val, test)."""
+        return self.table("classification_metrics")
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The trace: one row per round, client and unfold."""
+        return self.table("client_trace")
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Global weights (T + 1, P)."""
+        return self.parameters["weights"]
+
+    @cached_property
+    def parameters(self) -> dict[str, np.ndarray]:
+        """Everything learnt, (T + 1, ...) each: ``weights``, ``phi``, and what the hooks of an extra remembered."""
+        return self._folder.parameters()
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Return one of the tables of :data:`qfl_core.runs.schema.SCHEMA`, e.g. ``"client_trace"``."""
+        return self._folder.table(name)
+
+    def changed_files(self) -> list[str]:
+        """Return the result files that are missing, were added, or whose SHA-256 is not the one that was sealed."""
+        sealed, found = RunFolder(self.path).sealed(), RunFolder(self.path).digests()
+        if sealed is None:
+            return ["DONE"]
+        return [name for name in sealed | found if found.get(name) != sealed.get(name)]
+
+    def _repr_html_(self) -> str:
+        return run_html(self)
+
+
+def find_runs(results_dir: str | Path = "results", **filters: object) -> list[RunResult]:
+    """Return the finished runs whose config has these values, in the order of their folders.
+
+    Runs of a method or dataset that is not registered here are left out.
+    """
+    known = ExperimentConfig.describe()
+    for name in filters:
+        if name not in known:
+            raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
+    runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
+    runs = [run for run in runs if _is_known(run)]
+    return [run for run in runs if all(_matches(getattr(run.config, k), v) for k, v in filters.items())]
+
+
+def _is_known(run: RunResult) -> bool:
+    if "config.json" in run.changed_files():
+        return True  # altered: whoever reads it is told
+    named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
+    return named["method"] in (*METHOD_NAMES, *EXTRA_METHODS) and named["dataset"] in DATASETS
+
+
+def _matches(value: object, wanted: object) -> bool:
+    return value in wanted if isinstance(wanted, (list, set)) else value == wanted
+
+
+def load_runs(results_dir: str | Path = "results", **filters: object) -> pd.DataFrame:
+    """Return all rounds of all finished runs as one tidy table, with the columns that tell runs apart.
+
+    Filters are config fields: ``load_runs(dataset="baf", method=["duqfl-prox", "default-qfl"])``.
+    """
+    runs = find_runs(results_dir, **filters)
+    if not runs:
+        raise RunError(f"no finished run in {results_dir} matches {filters or 'anything'}")
+    return tidy(runs)
+
+
+def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
+    """Return one table of all runs, with the columns that tell them apart.
+
+    ``table`` is ``"rounds"`` or a name of :data:`qfl_core.runs.schema.SCHEMA`, e.g. ``"client_trace"``.
+    """
+    parts = []
+    for run in runs:
+        labels = {name: getattr(run.config, name) for name in ("dataset", "encoding", "split", "method", "seed")}
+        labels |= {"source": run.environment["data"]["source"], "kind": run.environment["engine"]["kind"]}
+        rows = run.rounds if table == "rounds" else run.table(table)
+        parts.append(rows.assign(**labels, run=run.path.name))
+    return pd.concat(parts, ignore_index=True)
