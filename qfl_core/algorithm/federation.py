@@ -57,6 +57,7 @@ def make_qnn(config: ExperimentConfig) -> QNN:
         feature_map_reps=config.feature_map_reps,
         ansatz_reps=config.ansatz_reps,
         feature_map=config.feature_map,
+        ansatz=config.ansatz,
     )
 
 
