@@ -68,7 +68,7 @@ $(SETTINGS): force
 	  "cache folder: $${QFL_CACHE_DIR-}" > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
-$(OUT)/%.ipynb: notebooks/%.ipynb notebooks/params/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
+$(OUT)/%.ipynb: notebooks/%.ipynb qfl_core/config/profiles/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
 	@$(RUN) $< $@
 
 # Plotting reads what all the others but the first have made, so it runs last.

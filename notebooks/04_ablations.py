@@ -94,7 +94,7 @@ for name, study in components.items():
 # profile `paper` runs with, and [its page](../docs/protocol-search.md) shows the runner-up and what decides.
 
 # %%
-part = settings.part("protocol", protocol)
+part = settings.section("protocol", protocol)
 search = run_search(settings, Plan.of(part))
 write_search(search, results_dir(profile) / "studies")
 studies.protocol_search(search).show()
@@ -168,7 +168,7 @@ for name in tracks:
 # same data, so seeds are paired.
 
 # %%
-part = settings.part("sensitivity", sensitivity)
+part = settings.section("sensitivity", sensitivity)
 controller = run_controller(settings, part)
 studies.controller_learning(controller).show()
 
@@ -208,7 +208,7 @@ for name in SETTINGS:
 # - **Breast cancer** (569 tumours, 30 measurements reduced to four angles) comes with scikit-learn.
 
 # %%
-extras = run_extras(settings, settings.part("extensions", extensions))
+extras = run_extras(settings, settings.section("extensions", extensions))
 extra_figures.extensions(extras).show()
 
 # %%

@@ -149,7 +149,7 @@ for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
 
 # %%
-part = settings.part("protocol", {})
+part = settings.section("protocol", {})
 search = read_search(settings, Plan.of(part))
 study_figures.protocol_search(search).save(folder, show=False)
 
@@ -158,7 +158,7 @@ encodings = encoding_search(settings, "baf-clean", part["encodings"], train=Fals
 study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
 
 # %%
-part = settings.part("sensitivity", {})
+part = settings.section("sensitivity", {})
 study_figures.controller_learning(read_controller(settings, part)).save(folder, show=False)
 
 # %%
@@ -166,7 +166,7 @@ for name, setting in SETTINGS.items():
     study_figures.sensitivity(read_sensitivity(settings, part, name), setting.label).save(folder, show=False)
 
 # %%
-extras = read_extras(settings, settings.part("extensions", {}))
+extras = read_extras(settings, settings.section("extensions", {}))
 extra_figures.extensions(extras).save(folder, show=False)
 
 # %% [markdown]
@@ -178,7 +178,7 @@ extra_figures.extensions(extras).save(folder, show=False)
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
-device = HardwareConfig.from_dict(settings.part("hardware", {}))
+device = HardwareConfig.from_dict(settings.section("hardware", {}))
 saved = checkpoints_file(studies[datasets[-1]].of(*device.methods).runs, device, results_dir(profile))
 checkpoints = pd.read_csv(saved) if saved.is_file() else None
 runs = {name: study.runs for name, study in studies.items()}

@@ -57,7 +57,7 @@ from qfl_core.studies.noise import (
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
 settings = load_profile(profile, experiment=experiment)
-config = HardwareConfig.from_dict(settings.part("hardware", hardware))
+config = HardwareConfig.from_dict(settings.section("hardware", hardware))
 track = datasets[-1]
 where = {"track": track, "profile": profile, "root": results_dir(profile)}
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("qfl_core", "tests", "notebooks/params", "pyproject.toml")
+COPIED = ("qfl_core", "tests", "pyproject.toml")
 CLIENT, SERVER = ("test_client.py",), ("test_server.py",)
 META, SPSA = ("test_meta.py",), ("test_optimizers.py", "test_client.py")
 

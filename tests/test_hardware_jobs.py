@@ -8,7 +8,7 @@ from planted import planted_splits, small
 from runtime_double import ApiDouble, genuine_client, renamed, service_over
 
 from qfl_core.base.errors import HardwareError
-from qfl_core.engines.kinds import kind_of, kind_of_job
+from qfl_core.engines.kinds import UnknownClientVersion, kind_of, kind_of_job
 from qfl_core.hardware import HardwareConfig, replay, validate
 from qfl_core.hardware import service as client
 from qfl_core.hardware.jobs import Execution
@@ -308,6 +308,18 @@ def test_an_object_that_only_claims_to_be_a_device_or_a_job_is_fake(api):
     job = ImpostorJob(real, network, "job0", "sampler", real.service)
     assert kind_of_job(job) == "fake"
     assert kind_of_job(type("Job", (), {"backend": lambda self: real, "status": lambda self: "DONE"})()) == "fake"
+
+
+def test_a_client_that_hides_its_network_client_is_labelled_fake_and_says_so(api):
+    from qiskit_ibm_runtime import RuntimeJobV2
+
+    network = genuine_client(api)
+    real = service_over(network).backend()
+    job = RuntimeJobV2(real, network, "job0", "sampler", real.service)
+    for owner, label in ((real, kind_of), (job, kind_of_job)):
+        del owner._api_client
+        with pytest.warns(UnknownClientVersion, match=f"{type(owner).__name__} .* has no attribute _api_client"):
+            assert label(owner) == "fake"
 
 
 def test_no_parameter_sets_the_kind():

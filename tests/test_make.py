@@ -25,14 +25,14 @@ NAMES = ("01_preprocessing", "02_baselines", "05_plotting", "06_hardware")
 @pytest.fixture
 def clone(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("notebooks/params/smoke.yaml", "requirements.lock", *(f"notebooks/{name}.ipynb" for name in NAMES)):
+    profile = "qfl_core/config/profiles/smoke.yaml"
+    for name in (profile, "requirements.lock", *(f"notebooks/{name}.ipynb" for name in NAMES)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for name, text in (("tools/setup.sh", ""), ("tools/run_notebook.py", ""), (".venv/bin/python", FAKE_PYTHON)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "qfl_core").mkdir()
     return tmp_path
 
 

@@ -12,7 +12,7 @@ import nbformat
 import papermill
 import pytest
 
-from qfl_core.config import PART_KEYS, PROFILE_KEYS, load_profile
+from qfl_core.config import PROFILE_KEYS, SECTION_KEYS, load_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -42,14 +42,14 @@ def test_pairs_are_in_sync(path):
 def test_one_parameters_cell_names_what_the_profiles_name(path):
     tagged = [c for c in code_cells(path) if "parameters" in c["metadata"].get("tags", [])]
     assert len(tagged) == 1
-    assert set(papermill.inspect_notebook(str(path))) - PART_KEYS == PROFILE_KEYS
+    assert set(papermill.inspect_notebook(str(path))) - SECTION_KEYS == PROFILE_KEYS
     assert 'profile = "smoke"' in "".join(tagged[0]["source"])
 
 
 @pytest.mark.parametrize("profile", ["smoke", "paper"])
-def test_every_part_of_a_profile_belongs_to_one_notebook(profile):
-    named = [name for path in NOTEBOOKS for name in papermill.inspect_notebook(str(path)) if name in PART_KEYS]
-    assert sorted(named) == sorted(load_profile(profile).parts)
+def test_every_section_of_a_profile_belongs_to_one_notebook(profile):
+    named = [name for path in NOTEBOOKS for name in papermill.inspect_notebook(str(path)) if name in SECTION_KEYS]
+    assert sorted(named) == sorted(load_profile(profile).sections)
 
 
 def test_plotting_only_reads():

@@ -6,6 +6,9 @@ from qiskit import QuantumCircuit
 from qiskit.circuit import ParameterVector
 from qiskit.circuit.library import real_amplitudes, zz_feature_map
 
+from qfl_core.base.errors import ConfigError
+from qfl_core.base.registry import ANSATZE, FEATURE_MAPS
+from qfl_core.config import ExperimentConfig
 from qfl_core.engines.qnn import QNN, odd_parity
 
 
@@ -76,8 +79,10 @@ def test_text_drawing_shows_the_circuit():
         ({"num_features": 2, "feature_map_reps": 0}, "feature_map_reps must be an integer >= 1, got 0"),
         ({"num_features": 2, "ansatz_reps": -1}, "ansatz_reps must be an integer >= 0, got -1"),
         ({"num_features": 1}, "use 'z' for 1"),
-        ({"num_features": 2, "feature_map": "yy"}, "unknown feature_map 'yy'"),
-        ({"num_features": 2, "ansatz": "deep"}, "unknown ansatz 'deep'"),
+        ({"num_features": 2, "feature_map": "yy"}, "unknown feature_map 'yy'; expected one of zz, z or a"),
+        ({"num_features": 2, "ansatz": "deep"}, "unknown ansatz 'deep'; expected one of real_amplitudes or a"),
+        ({"num_features": 2, "ansatz": "real_amplitude"}, "did you mean 'real_amplitudes'"),
+        ({"num_features": 2, "feature_map": 3}, "a known name or a QuantumCircuit, got int"),
         ({"num_features": 3, "feature_map": zz_feature_map(2)}, "has 2 parameters, expected num_features=3"),
         ({"num_features": 2, "ansatz": real_amplitudes(3)}, "acts on 3 qubits, expected the feature map's 2"),
         ({"num_features": 2, "ansatz": zz_feature_map(2)}, "share the parameter names"),
@@ -86,3 +91,58 @@ def test_text_drawing_shows_the_circuit():
 def test_bad_models_are_named(arguments, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         QNN(**arguments)
+
+
+# Circuits by name
+
+
+def rotations(num_features, reps):
+    circuit, x = QuantumCircuit(num_features), ParameterVector("x", num_features)
+    for _ in range(reps):
+        for qubit in range(num_features):
+            circuit.rx(x[qubit], qubit)
+    return circuit
+
+
+def chain(num_qubits, reps, entanglement="linear"):
+    return real_amplitudes(num_qubits, reps=reps, entanglement=entanglement)
+
+
+def test_a_registered_circuit_is_built_by_its_name(monkeypatch):
+    monkeypatch.setitem(FEATURE_MAPS, "rotations", rotations)
+    monkeypatch.setitem(ANSATZE, "chain", chain)
+    qnn = QNN(3, 2, 1, feature_map="rotations", ansatz="chain", ansatz_entanglement="full")
+    assert qnn.feature_map.count_ops() == {"rx": 6}
+    w = np.linspace(-1, 1, 6)
+    assert qnn.ansatz.assign_parameters(w) == real_amplitudes(3, reps=1, entanglement="full").assign_parameters(w)
+
+
+@pytest.mark.parametrize(
+    ("table", "field", "builder", "message"),
+    [
+        (FEATURE_MAPS, "feature_map", lambda n, reps: [n], "feature_map must be .* a QuantumCircuit, got list"),
+        (
+            FEATURE_MAPS,
+            "feature_map",
+            lambda n, reps: rotations(n + 1, reps),
+            "has 3 parameters, expected num_features=2",
+        ),
+        (ANSATZE, "ansatz", lambda n, reps: None, "ansatz must be .* a QuantumCircuit, got NoneType"),
+        (ANSATZE, "ansatz", lambda n, reps: chain(n + 1, reps), "acts on 3 qubits, expected the feature map's 2"),
+    ],
+)
+def test_a_builder_that_returns_the_wrong_circuit_is_named(monkeypatch, table, field, builder, message):
+    monkeypatch.setitem(table, "mine", builder)
+    with pytest.raises(ValueError, match=message):
+        QNN(2, **{field: "mine"})
+
+
+def test_a_config_takes_the_names_that_the_tables_have_when_it_is_built(monkeypatch):
+    with pytest.raises(ConfigError, match="ansatz='chain' is not valid: expected one of real_amplitudes"):
+        ExperimentConfig(ansatz="chain")
+    monkeypatch.setitem(ANSATZE, "chain", chain)
+    monkeypatch.setitem(FEATURE_MAPS, "rotations", rotations)
+    config = ExperimentConfig(ansatz="chain", feature_map="rotations")
+    assert (config.ansatz, config.feature_map) == ("chain", "rotations")
+    with pytest.raises(ConfigError, match="loss='hinge' is not valid: expected one of cross_entropy, squared_error"):
+        ExperimentConfig(loss="hinge")

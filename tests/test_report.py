@@ -73,9 +73,8 @@ def test_the_repositorys_figures_leave_the_page_small_enough_for_a_letter():
 @pytest.fixture
 def empty_clone(tmp_path, monkeypatch):
     """A clone in which nothing has run."""
-    (tmp_path / "notebooks" / "params").mkdir(parents=True)
+    (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "05_plotting.ipynb").touch()
-    (tmp_path / "notebooks" / "params" / "smoke.yaml").write_text((ROOT / "notebooks/params/smoke.yaml").read_text())
     for module in (paths, collecting, command):
         monkeypatch.setattr(module, "repository_root", lambda: tmp_path)
     return tmp_path

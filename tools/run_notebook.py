@@ -14,11 +14,9 @@ import sys
 from pathlib import Path
 
 import papermill
-import yaml
 
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.paths import params_dir
-from qfl_core.config import PART_KEYS, load_profile
+from qfl_core.config import SECTION_KEYS, load_profile, read_profile
 
 #: The kernel talks to its parent over loopback and would warn about it.
 QUIET = ["--IPKernelApp.log_level=ERROR"]
@@ -27,13 +25,13 @@ QUIET = ["--IPKernelApp.log_level=ERROR"]
 def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
     """Return the profile's parameters with the overrides, after checking that the notebook knows every name."""
     load_profile(profile)
-    values = yaml.safe_load((params_dir() / f"{profile}.yaml").read_text(encoding="utf-8"))
+    values = read_profile(profile)
     if seeds:
         values["seeds"] = [int(seed) for seed in seeds.replace(",", " ").split()]
     if datasets:
         values["datasets"] = datasets.replace(",", " ").split()
     known = papermill.inspect_notebook(str(notebook))
-    values = {name: value for name, value in values.items() if name in known or name not in PART_KEYS}
+    values = {name: value for name, value in values.items() if name in known or name not in SECTION_KEYS}
     for name in values:
         if name not in known:
             raise ConfigError(f"{notebook.name} has no parameter {name!r}{did_you_mean(name, known)}")

@@ -8,21 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from qfl_core.base.errors import ConfigError, RunError
+from qfl_core.base.errors import RunError
 
 
 def repository_root() -> Path | None:
     """Return the clone this package runs from, or ``None`` for an installed copy."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() and (root / "notebooks").is_dir() else None
-
-
-def params_dir() -> Path:
-    """Return the folder of the profiles, ``notebooks/params``."""
-    root = repository_root()
-    if root is None:
-        raise ConfigError("profiles live in notebooks/params of a clone, and this copy of qfl_core has none")
-    return root / "notebooks" / "params"
 
 
 def figures_dir(profile: str) -> Path:
@@ -42,7 +34,7 @@ def results_dir(profile: str) -> Path:
 def below(folder: Path, *names: str) -> Path:
     """Return the path of these names below a folder; one that would lead out of it is refused.
 
-    Judged by the names alone: a folder below may well link to another disk.
+    Only the names are looked at, because a folder below may link to another disk.
     """
     for name in map(Path, names):
         if name.is_absolute() or not name.parts or ".." in name.parts:

@@ -1,4 +1,4 @@
-"""The tables of what can be named in a config. A new dataset, method, partition or engine is one row here.
+"""The tables of what can be named in a config. A new dataset, method, partition, circuit or engine is one row here.
 
 Rows point to code as ``"module:name"``, imported on first use: naming a thing costs nothing.
 """
@@ -9,7 +9,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qiskit import QuantumCircuit
+
+#: Builds a circuit for so many features or qubits, with so many repetitions.
+CircuitBuilder = Callable[..., "QuantumCircuit"]
 
 PI_RANGE = (0.0, math.pi)
 UNIT_RANGE = (0.0, 1.0)
@@ -32,7 +38,7 @@ class DatasetSpec:
     which its encoder meets the rows (the leak test).
     """
 
-    loader: str | Callable
+    loader: str | Callable[..., Any]
     sizes: tuple[int, int, int]
     encodings: Mapping[str, EncodingSpec]
 
@@ -71,6 +77,20 @@ ENGINES: dict[str, str] = {
     "statevector": "qfl_core.engines.statevector:StatevectorEngine",
     "density": "qfl_core.engines.density:DensityEngine",
     "primitives": "qfl_core.engines.primitives:PrimitivesEngine",
+}
+
+#: Feature maps: functions ``(num_features, reps) -> QuantumCircuit`` with one parameter per feature.
+FEATURE_MAPS: dict[str, str | CircuitBuilder] = {
+    "zz": "qfl_core.engines.qnn:zz_map",
+    "z": "qfl_core.engines.qnn:z_map",
+}
+#: Ansatze: functions ``(num_qubits, reps) -> QuantumCircuit`` whose parameters are the weights.
+ANSATZE: dict[str, str | CircuitBuilder] = {"real_amplitudes": "qfl_core.engines.qnn:real_amplitudes_ansatz"}
+
+#: Task losses, see :mod:`qfl_core.algorithm.losses`.
+LOSSES: dict[str, Any] = {
+    "cross_entropy": "qfl_core.algorithm.losses:CROSS_ENTROPY",
+    "squared_error": "qfl_core.algorithm.losses:SQUARED_ERROR",
 }
 
 #: The paper's seven methods, see :mod:`qfl_core.algorithm.methods`.

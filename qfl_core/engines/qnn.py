@@ -9,54 +9,80 @@ Engines compile or run these circuits; nothing else in the package knows what th
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from qiskit import QuantumCircuit
 from qiskit.circuit import Parameter
 from qiskit.circuit.library import real_amplitudes, z_feature_map, zz_feature_map
 
-FEATURE_MAPS = ("zz", "z")
-ANSATZE = ("real_amplitudes",)
+from qfl_core.base.errors import did_you_mean
+from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, CircuitBuilder, resolve
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class QNN:
     """A quantum neural network with parity readout and two classes.
 
     Parameters
     ----------
     num_features : number of input angles; also the number of qubits of the built-in circuits.
-    feature_map_reps, ansatz_reps : repetitions of the built-in circuits (a user's circuit ignores them).
-    feature_map : ``"zz"``, ``"z"`` or a circuit whose parameters are the features, in Qiskit's sorted order.
-    ansatz : ``"real_amplitudes"`` or a circuit whose parameters are the weights, in Qiskit's sorted order.
-    feature_map_entanglement, ansatz_entanglement : the pairs that the built-in circuits entangle.
+    feature_map_reps, ansatz_reps : repetitions of circuits that are given by name (a circuit object ignores them).
+    feature_map : a name of :data:`qfl_core.base.registry.FEATURE_MAPS`, or a circuit whose parameters are the features,
+        in Qiskit's sorted order.
+    ansatz : a name of :data:`qfl_core.base.registry.ANSATZE`, or a circuit whose parameters are the weights, in
+        Qiskit's sorted order.
+    feature_map_entanglement, ansatz_entanglement : the pairs that a circuit given by name entangles, where its builder
+        takes an argument ``entanglement``.
 
     Attributes
     ----------
     circuit : the feature map followed by the ansatz, without measurements.
+
+    Raises
+    ------
+    ValueError
+        Where a name is unknown, or where the two circuits do not fit the features and each other.
     """
 
     num_features: int
-    feature_map_reps: int = 2
-    ansatz_reps: int = 3
-    feature_map: str | QuantumCircuit = "zz"
-    ansatz: str | QuantumCircuit = "real_amplitudes"
-    feature_map_entanglement: str = "full"
-    ansatz_entanglement: str = "reverse_linear"
-    circuit: QuantumCircuit = field(init=False, repr=False)
+    feature_map_reps: int
+    ansatz_reps: int
+    feature_map: QuantumCircuit
+    ansatz: QuantumCircuit
+    feature_map_entanglement: str
+    ansatz_entanglement: str
+    circuit: QuantumCircuit = field(repr=False)
 
-    def __post_init__(self) -> None:
-        _whole("num_features", self.num_features, 1)
-        _whole("feature_map_reps", self.feature_map_reps, 1)
-        _whole("ansatz_reps", self.ansatz_reps, 0)
-        feature_map = self._build_feature_map()
-        ansatz = self._build_ansatz(feature_map.num_qubits)
-        if feature_map.num_parameters != self.num_features:
+    # More than six parameters, because each is a choice of its own and all but one have the paper's value.
+    def __init__(
+        self,
+        num_features: int,
+        feature_map_reps: int = 2,
+        ansatz_reps: int = 3,
+        feature_map: str | QuantumCircuit = "zz",
+        ansatz: str | QuantumCircuit = "real_amplitudes",
+        feature_map_entanglement: str = "full",
+        ansatz_entanglement: str = "reverse_linear",
+    ) -> None:
+        _check_whole("num_features", num_features, 1)
+        _check_whole("feature_map_reps", feature_map_reps, 1)
+        _check_whole("ansatz_reps", ansatz_reps, 0)
+        if isinstance(feature_map, str):
+            builder = _builder("feature_map", feature_map, FEATURE_MAPS)
+            feature_map = builder(num_features, feature_map_reps, **_entangled(builder, feature_map_entanglement))
+        _check_circuit("feature_map", feature_map)
+        if feature_map.num_parameters != num_features:
             raise ValueError(
-                f"the feature map has {feature_map.num_parameters} parameters, expected num_features="
-                f"{self.num_features}"
+                f"the feature map has {feature_map.num_parameters} parameters, expected num_features={num_features}"
             )
+        if isinstance(ansatz, str):
+            builder = _builder("ansatz", ansatz, ANSATZE)
+            ansatz = builder(feature_map.num_qubits, ansatz_reps, **_entangled(builder, ansatz_entanglement))
+        _check_circuit("ansatz", ansatz)
         if ansatz.num_qubits != feature_map.num_qubits:
             raise ValueError(
                 f"the ansatz acts on {ansatz.num_qubits} qubits, expected the feature map's {feature_map.num_qubits}"
@@ -67,31 +93,18 @@ class QNN:
         circuit = QuantumCircuit(feature_map.num_qubits, name="qnn")
         circuit.compose(feature_map, inplace=True)
         circuit.compose(ansatz, inplace=True)
-        object.__setattr__(self, "feature_map", feature_map)
-        object.__setattr__(self, "ansatz", ansatz)
-        object.__setattr__(self, "circuit", circuit)
-
-    def _build_feature_map(self) -> QuantumCircuit:
-        if isinstance(self.feature_map, QuantumCircuit):
-            return self.feature_map
-        if self.feature_map == "zz":
-            if self.num_features < 2:
-                raise ValueError("feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1")
-            return zz_feature_map(
-                self.num_features, reps=self.feature_map_reps, entanglement=self.feature_map_entanglement
-            )
-        if self.feature_map == "z":
-            return z_feature_map(self.num_features, reps=self.feature_map_reps)
-        raise ValueError(
-            f"unknown feature_map {self.feature_map!r}; expected one of {FEATURE_MAPS} or a QuantumCircuit"
+        values = (
+            num_features,
+            feature_map_reps,
+            ansatz_reps,
+            feature_map,
+            ansatz,
+            feature_map_entanglement,
+            ansatz_entanglement,
+            circuit,
         )
-
-    def _build_ansatz(self, num_qubits: int) -> QuantumCircuit:
-        if isinstance(self.ansatz, QuantumCircuit):
-            return self.ansatz
-        if self.ansatz == "real_amplitudes":
-            return real_amplitudes(num_qubits, reps=self.ansatz_reps, entanglement=self.ansatz_entanglement)
-        raise ValueError(f"unknown ansatz {self.ansatz!r}; expected one of {ANSATZE} or a QuantumCircuit")
+        for name, value in zip(self.__dataclass_fields__, values, strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def num_qubits(self) -> int:
@@ -126,7 +139,7 @@ class QNN:
         values.update(zip(self.weight_parameters, np.asarray(theta, float), strict=True))
         return self.circuit.assign_parameters(values)
 
-    def draw(self, output: str = "mpl", **options):
+    def draw(self, output: str = "mpl", **options: Any) -> Any:
         """Draw the circuit with :meth:`qiskit.QuantumCircuit.draw` (``"text"`` needs no matplotlib)."""
         return self.circuit.draw(output=output, **options)
 
@@ -139,6 +152,41 @@ def odd_parity(num_qubits: int) -> np.ndarray:
     return mask
 
 
-def _whole(name: str, value: int, least: int) -> None:
+def zz_map(num_features: int, reps: int, entanglement: str = "full") -> QuantumCircuit:
+    """Build the paper's feature map, which entangles pairs of features."""
+    if num_features < 2:
+        raise ValueError("feature_map='zz' entangles pairs and needs num_features >= 2; use 'z' for 1")
+    return zz_feature_map(num_features, reps=reps, entanglement=entanglement)
+
+
+def z_map(num_features: int, reps: int) -> QuantumCircuit:
+    """Build the feature map that encodes each feature alone."""
+    return z_feature_map(num_features, reps=reps)
+
+
+def real_amplitudes_ansatz(num_qubits: int, reps: int, entanglement: str = "reverse_linear") -> QuantumCircuit:
+    """Build the paper's ansatz: rotations about y, and controlled-X gates between them."""
+    return real_amplitudes(num_qubits, reps=reps, entanglement=entanglement)
+
+
+def _builder(what: str, name: str, table: Mapping[str, str | CircuitBuilder]) -> CircuitBuilder:
+    """Return the function that a table has under this name."""
+    if name not in table:
+        hint = did_you_mean(name, table)
+        raise ValueError(f"unknown {what} {name!r}{hint}; expected one of {', '.join(table)} or a QuantumCircuit")
+    return resolve(table[name])
+
+
+def _entangled(builder: CircuitBuilder, entanglement: str) -> dict[str, str]:
+    """Return the argument ``entanglement`` where the builder takes one, because not every circuit has such a choice."""
+    return {"entanglement": entanglement} if "entanglement" in inspect.signature(builder).parameters else {}
+
+
+def _check_circuit(what: str, circuit: object) -> None:
+    if not isinstance(circuit, QuantumCircuit):
+        raise ValueError(f"the {what} must be a known name or a QuantumCircuit, got {type(circuit).__name__}")
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")

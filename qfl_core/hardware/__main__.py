@@ -58,7 +58,7 @@ def _run(asked: argparse.Namespace) -> int:
     settings = load_profile(asked.profile)
     given = dict(_pair(text) for text in asked.set)
     given |= {k: v for k, v in (("backend", asked.backend), ("max_seconds", asked.max_seconds)) if v is not None}
-    config = HardwareConfig.from_dict(settings.part("hardware", given))
+    config = HardwareConfig.from_dict(settings.section("hardware", given))
     folder = asked.results or results_dir(asked.profile)
     # Before any training: a missing account or a misspelt backend is told at once.
     service = None if asked.dry_run else open_backend(config)[1]

@@ -135,7 +135,7 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
         except RunError as error:
             missing.append(str(error).partition(";")[0])
     try:
-        extras = read_extras(settings, settings.part("extensions", {})).studies
+        extras = read_extras(settings, settings.section("extensions", {})).studies
     except RunError as error:
         return studies, [*missing, str(error).partition(";")[0]]
     for track, extra in extras.items():

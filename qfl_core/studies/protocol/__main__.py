@@ -29,7 +29,7 @@ def _search(profile: str, out: Path) -> int:
     from qfl_core.figures.studies import protocol_search
 
     settings = load_profile(profile)
-    search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
+    search = run_search(settings, Plan.of(settings.section("protocol", {}), complete=True))
     write_search(search, out)
     apply_style(final=True)
     protocol_search(search).save(out)

@@ -1,0 +1,213 @@
+"""One experiment, described completely: frozen, validated at construction, equal configs hash equal."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from qfl_core.base.checks import (
+    integer,
+    interval,
+    invalid,
+    number,
+    one_of,
+    optional,
+    participation,
+    positive_interval,
+    rates,
+)
+from qfl_core.base.display import config_html
+from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.registry import (
+    ANSATZE,
+    DATASETS,
+    ENGINES,
+    EXTRA_METHODS,
+    FEATURE_MAPS,
+    LOSSES,
+    METHOD_NAMES,
+    SPLITS,
+)
+from qfl_core.base.settings import Settings, setting
+
+MAX_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(Settings):
+    """Everything that decides a run; :meth:`describe` lists every field with its meaning.
+
+    Fields that default to ``None`` take the value of their dataset and encoding (:data:`DATASETS`) at
+    construction, so two configs that mean the same are equal and hash equal.
+    """
+
+    # Data
+    dataset: str = setting("baf", one_of(lambda: tuple(DATASETS)), "which data the clients hold")
+    encoding: str = setting(
+        None, one_of(lambda: tuple(e for d in DATASETS.values() for e in d.encodings)), "how rows become features"
+    )
+    source: str = setting(
+        "auto",
+        one_of(("auto", "official", "stand-in")),
+        "auto takes the official files where they can be had and the stand-in elsewhere; official never falls "
+        "back; stand-in never looks for files",
+    )
+    features: int = setting(None, integer(1, 16), "QNN inputs, one qubit each")
+    kmer: int = setting(4, integer(1, 6), "word length of the kmer encoding")
+    angle_range: tuple[float, float] = setting(None, interval, "interval (low, high) that features are scaled to")
+    tail_share: float = setting(
+        None,
+        number(0, 0.5, below=True),
+        "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
+    )
+    train_size: int = setting(None, integer(1), "rows of the training part")
+    val_size: int = setting(None, integer(1), "rows of the validation part")
+    test_size: int = setting(None, integer(1), "rows of the test part")
+
+    # Federation
+    split: str = setting("label-skew", one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
+    clients: int = setting(10, integer(1), "number of clients N")
+    rounds: int = setting(10, integer(1), "communication rounds T")
+    participation: float | tuple[int, ...] = setting(
+        1.0, participation, "S(t): the share of clients drawn each round, or the list of clients that take part"
+    )
+    chunk: int = setting(50, integer(2), "mean number of training samples that a client draws per round")
+    skew_ratio: float = setting(0.8, number(0.5, 1), "label-skew: share of a client's preferred label")
+    size_variation: float = setting(
+        0.5, number(0, 1, below=True), "label-skew: chunk sizes vary uniformly by this share, both ways"
+    )
+    dirichlet_alpha: float = setting(0.5, number(0, above=True), "dirichlet: concentration; small is extreme")
+    min_per_class: int = setting(1, integer(0), "dirichlet: fewest training rows of a class a client may own")
+    client_val_share: float = setting(
+        0.2, number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
+    )
+    client_val: str = setting(
+        "natural",
+        one_of(("natural", "skewed")),
+        "label-skew: client validation parts have the label mix of the data, or that of the client",
+    )
+    client_test: str = setting(
+        "shared", one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
+    )
+
+    # Model
+    feature_map: str = setting(
+        "zz", one_of(lambda: tuple(FEATURE_MAPS)), "feature map, by name: zz entangles, z does not"
+    )
+    feature_map_reps: int = setting(2, integer(1, 20), "repetitions of the feature map")
+    ansatz: str = setting("real_amplitudes", one_of(lambda: tuple(ANSATZE)), "ansatz of the circuit, by name")
+    ansatz_reps: int = setting(3, integer(0, 50), "repetitions of the ansatz")
+
+    # Training
+    method: str = setting(
+        "duqfl-prox",
+        one_of(lambda: (*METHOD_NAMES, *EXTRA_METHODS)),
+        "which method trains: one of the paper's seven, or an extra",
+    )
+    unfolds: int = setting(5, integer(1), "unfolded blocks K of local training")
+    spsa_iterations: int = setting(10, integer(1), "SPSA iterations in one unfold")
+    learning_rate: float = setting(0.13, number(0, above=True), "initial SPSA learning rate eta")
+    perturbation: float = setting(0.13, number(0, above=True), "initial SPSA perturbation delta")
+    mu: float = setting(0.01, number(0), "proximal coefficient")
+    drift_radius: float = setting(0.3, number(0, above=True), "duqfl-drift: longest step of an unfold")
+    eta_bounds: tuple[float, float] = setting((1e-3, 1.0), positive_interval, "controller: bounds of eta")
+    delta_bounds: tuple[float, float] = setting((1e-3, 0.5), positive_interval, "controller: bounds of delta")
+    outer_period: int = setting(5, integer(0), "the controller is refined every m rounds; 0 freezes it")
+    outer_learning_rate: float = setting(1.0, number(0), "alpha_out of the outer SPSA step")
+    outer_perturbation: float = setting(0.1, number(0, above=True), "c_out of the outer SPSA step")
+    lambda_fair: float = setting(0.1, number(0), "meta-loss weight of the client fairness gap")
+    lambda_comm: float = setting(0.01, number(0), "meta-loss weight of the communication share")
+    lambda_stab: float = setting(0.1, number(0), "meta-loss weight of the unfolds' unsteadiness")
+    adam_rates: tuple[float, ...] = setting(
+        (0.01, 0.03, 0.1, 0.3), rates, "adam-qfl: learning rates tried on validation before round 0"
+    )
+    initial_range: float = setting(math.pi, number(0), "initial weights are uniform in +- this range")
+    loss: str = setting("cross_entropy", one_of(lambda: tuple(LOSSES)), "task loss that local training minimises")
+
+    # Execution
+    engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
+    shots: int | None = setting(1024, optional(integer(1)), "measurements per circuit; null is exact")
+    seed: int = setting(0, integer(0, MAX_SEED), "names every random stream of the run")
+
+    def __post_init__(self) -> None:
+        self._check("dataset")
+        spec = DATASETS[self.dataset]
+        self._default("encoding", next(iter(spec.encodings)))
+        known = tuple(spec.encodings)
+        if self.encoding not in known:
+            raise invalid(
+                "encoding",
+                self.encoding,
+                f"one of {', '.join(known)} for dataset {self.dataset!r}{did_you_mean(self.encoding, known)}",
+            )
+        encoding = spec.encodings[self.encoding]
+        for name in ("features", "angle_range", "tail_share"):
+            self._default(name, getattr(encoding, name))
+        for name, size in zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True):
+            self._default(name, size)
+        super().__post_init__()
+        if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
+            raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
+
+    def _default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def replace(self, **changes: Any) -> ExperimentConfig:
+        """Return a copy with some fields changed.
+
+        A new dataset or encoding brings its own defaults for the fields that depend on it, unless they are
+        among the changes.
+        """
+        kept = self.to_dict()
+        if changes.get("dataset", self.dataset) != self.dataset:
+            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING + _OF_DATASET}
+        elif changes.get("encoding", self.encoding) != self.encoding:
+            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING}
+        return ExperimentConfig(**(kept | changes))
+
+    def to_json(self) -> str:
+        """Return indented JSON."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_yaml(self) -> str:
+        """Return YAML, fields in their order of declaration."""
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> ExperimentConfig:
+        """Build a config from JSON text."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"the config is not valid JSON: {error}") from None
+
+    @classmethod
+    def from_yaml(cls, text: str) -> ExperimentConfig:
+        """Build a config from YAML text (safe-loaded)."""
+        return cls.from_dict(read_yaml(text, "the config"))
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the value that every field has where only the dataset and the encoding are given."""
+        own = ExperimentConfig(dataset=self.dataset, encoding=self.encoding)
+        named = {"dataset": ExperimentConfig().dataset, "encoding": ExperimentConfig(dataset=self.dataset).encoding}
+        return {name: getattr(own, name) for name in self.describe()} | named
+
+    def _repr_html_(self) -> str:
+        return config_html(self, self.defaults(), self.describe())
+
+
+_OF_DATASET = ("encoding", "train_size", "val_size", "test_size")
+_OF_ENCODING = ("features", "angle_range", "tail_share")
+
+
+def read_yaml(text: str, what: str) -> Any:
+    """Read YAML text with plain values only; ``what`` names it in the error."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{what} is not valid YAML: {error}") from None

@@ -1,0 +1,119 @@
+"""Profiles: named sets of experiments, one YAML file per profile in ``qfl_core/config/profiles``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from qfl_core.base.checks import integer
+from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.registry import DATASETS
+from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, read_yaml
+
+#: What a profile's file must hold, and every notebook's parameters cell names.
+PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
+#: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
+SECTION_KEYS = {"protocol", "sensitivity", "extensions", "hardware"}
+#: The suffix of a dataset's second track: the same data under a sound encoding.
+CLEAN = "-clean"
+
+
+def track_dataset(track: str) -> str:
+    """Return the dataset of a track: ``genome`` and ``genome-clean`` are both ``genome``."""
+    return track.removesuffix(CLEAN)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named set of experiments: which datasets and seeds, with which settings.
+
+    ``experiment["common"]`` holds settings for every dataset, ``experiment[<dataset>]`` those of one on the paper's
+    track and ``experiment[<dataset>-clean]`` those of its clean track. ``sections`` holds the settings of single
+    notebooks.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    datasets: tuple[str, ...]
+    experiment: Mapping[str, Mapping[str, Any]]
+    sections: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def config(self, track: str, **overrides: Any) -> ExperimentConfig:
+        """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
+        if track.endswith(CLEAN) and track not in self.experiment:
+            raise ConfigError(f"profile {self.name!r} has no track {track!r}")
+        base = ExperimentConfig.from_dict({"dataset": track_dataset(track), **self.experiment.get("common", {})})
+        own = self.experiment.get(track, {})
+        return base.replace(**own).replace(**overrides)
+
+    def section(self, name: str, override: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of one notebook; the notebook's own parameter wins over the profile."""
+        return {**self.sections.get(name, {}), **override}
+
+
+def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
+    """Return the content of a profile's file, with its keys checked.
+
+    Parameters
+    ----------
+    name : ``paper``, ``smoke``, or the stem of another file of the folder.
+    folder : where ``<name>.yaml`` is; by default the profiles that come with the package.
+    """
+    where: Traversable = Path(folder) if folder is not None else resources.files(__package__) / "profiles"
+    files = {file.name: file for file in where.iterdir()} if where.is_dir() else {}
+    known = tuple(sorted(Path(file).stem for file in files if file.endswith(".yaml")))
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ConfigError(f"unknown profile {name!r}{hint}; profiles in {where.name}/: {', '.join(known)}")
+    values = read_yaml(files[f"{name}.yaml"].read_text(encoding="utf-8"), f"{name}.yaml")
+    if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | SECTION_KEYS:
+        raise ConfigError(
+            f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "
+            f"may have {', '.join(sorted(SECTION_KEYS))} and no others"
+        )
+    return values
+
+
+def load_profile(
+    name: str, folder: str | Path | None = None, experiment: Mapping[str, Mapping[str, Any]] | None = None
+) -> Profile:
+    """Read a profile's file and check every setting in it before any work starts.
+
+    Parameters
+    ----------
+    name, folder : which file, see :func:`read_profile`.
+    experiment : settings by dataset or track that are added to the file's and win over them.
+    """
+    values = read_profile(name, folder)
+    for key in ("seeds", "datasets"):
+        if not isinstance(values[key], list) or not values[key]:
+            raise ConfigError(f"{name}.yaml: {key} must be a list of at least one, got {values[key]!r}")
+    settings = _by_track(name, values["experiment"])
+    for track, added in (experiment or {}).items():
+        settings[track] = settings.get(track, {}) | dict(added)
+    choices = ("common", *DATASETS, *(f"{dataset}{CLEAN}" for dataset in DATASETS))
+    for track in settings:
+        if track not in choices:
+            hint = did_you_mean(track, choices)
+            raise ConfigError(f"{name}.yaml: unknown section {track!r}{hint}; sections: {', '.join(choices)}")
+    seeds = tuple(integer(0, MAX_SEED)("seeds", seed) for seed in values["seeds"])
+    sections = {key: dict(values[key] or {}) for key in SECTION_KEYS & set(values)}
+    profile = Profile(name, seeds, tuple(values["datasets"]), settings, sections)
+    for track in (*profile.datasets, *(track for track in settings if track.endswith(CLEAN))):
+        profile.config(track)
+    return profile
+
+
+def _by_track(name: str, experiment: Any) -> dict[str, dict[str, Any]]:
+    """Return a profile's settings by dataset or track; an empty entry has none."""
+    if not isinstance(experiment, dict):
+        raise ConfigError(f"{name}.yaml: experiment must map sections to settings, got {experiment!r}")
+    for track, settings in experiment.items():
+        if not isinstance(settings, dict | None):
+            raise ConfigError(f"{name}.yaml: section {track!r} must map settings to values, got {settings!r}")
+    return {track: dict(settings or {}) for track, settings in experiment.items()}
