@@ -21,7 +21,7 @@ from qfl_core.network import launch
 from qfl_core.network.deployment import CONNECTION, Deployment
 from qfl_core.network.nodes import DEPLOYMENT
 from qfl_core.runs import run_experiment
-from qfl_core.runs.records import RunFolder
+from qfl_core.runs.folder import RunFolder
 
 # Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
 PROGRAM = """#!{python}

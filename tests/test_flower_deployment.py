@@ -27,7 +27,7 @@ from qfl_core.network.deployment import Deployment  # noqa: E402
 from qfl_core.network.launch import bundle  # noqa: E402
 from qfl_core.network.site import export_client  # noqa: E402
 from qfl_core.runs import find_runs, run_experiment  # noqa: E402
-from qfl_core.runs.records import SCHEMA, RunFolder  # noqa: E402
+from qfl_core.runs.schema import SCHEMA, RunFolder  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = load_profile("smoke").config(

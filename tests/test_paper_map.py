@@ -40,7 +40,7 @@ def test_every_name_of_the_map_exists(name):
 
 
 def test_every_column_of_the_map_is_recorded():
-    from qfl_core.runs.records import SCHEMA
+    from qfl_core.runs.schema import SCHEMA
 
     recorded = {column for columns in SCHEMA.values() for column in columns}
     assert set(COLUMNS) <= recorded

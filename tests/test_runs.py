@@ -23,7 +23,7 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult, find_runs, load_runs, records, run_experiment, run_identity
 from qfl_core.runs import run as runs
 from qfl_core.runs.experiment import train
-from qfl_core.runs.records import SCHEMA, RunFolder, to_csv
+from qfl_core.runs.schema import SCHEMA, RunFolder, to_csv
 
 HERE = Path(__file__).parent
 SPLITS = planted_splits()

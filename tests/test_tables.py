@@ -8,7 +8,7 @@ from qfl_core.algorithm.methods import METHODS, roles_table
 from qfl_core.analysis import tables
 from qfl_core.analysis.paper import PAPER, QUALITATIVE
 from qfl_core.config import load_profile
-from qfl_core.runs.records import SCHEMA
+from qfl_core.runs.schema import SCHEMA
 
 
 def planted(values: dict[str, float], seeds: int = 4) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 from qfl_core.algorithm.metrics import CLASSIFICATION
 from qfl_core.base.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult
-from qfl_core.runs.records import SCHEMA
+from qfl_core.runs.schema import SCHEMA
 
 #: One run a method, in the order that a claim names them -> a number (NaN where it is not defined).
 Measure = Callable[..., float]

@@ -26,3 +26,8 @@ def load_splits(config: ExperimentConfig, order: np.random.Generator | None = No
         splits = load(config, order)
     announce(splits.provenance)
     return splits
+
+
+def data_source(config: ExperimentConfig) -> DataSource:
+    """Return where the config's data come from."""
+    return load_splits(config).provenance

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qfl_core.algorithm.federation import make_qnn
 from qfl_core.base.errors import HardwareError, RunError
 from qfl_core.base.streams import stream
 from qfl_core.data.splits import Split
 from qfl_core.engines.qnn import QNN
 from qfl_core.runs import RunResult
+from qfl_core.runs.prepare import make_qnn
 
 
 @dataclass(frozen=True, eq=False)

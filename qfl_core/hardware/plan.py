@@ -12,7 +12,6 @@ from pathlib import Path
 from qiskit import QuantumCircuit, transpile
 from qiskit.circuit import Parameter
 
-from qfl_core.algorithm.federation import make_qnn
 from qfl_core.base.errors import HardwareError
 from qfl_core.base.paths import below
 from qfl_core.data import load_splits
@@ -24,6 +23,7 @@ from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import JOB_OVERHEAD_SECONDS, Device, compile_for
 from qfl_core.hardware.store import Folder
 from qfl_core.runs import RunResult
+from qfl_core.runs.prepare import make_qnn
 
 CALIBRATION = "readout-calibration"
 

@@ -22,10 +22,10 @@ import pandas as pd
 from qiskit import QuantumCircuit, qpy
 
 from qfl_core.base.errors import HardwareError
+from qfl_core.base.files import locked, write_text
 from qfl_core.base.paths import below
 from qfl_core.hardware.device import to_qpy
 from qfl_core.hardware.ledger import Ledger
-from qfl_core.runs.records import locked, write_text
 
 
 class Folder:

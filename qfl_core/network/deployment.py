@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from qfl_core.base.errors import FederationError
+from qfl_core.base.files import write_text
 from qfl_core.network.credentials import Certificates, make_certificates, make_node_key
-from qfl_core.runs.records import write_text
 
 LOOPBACK = "127.0.0.1"
 CONNECTION = "federation"

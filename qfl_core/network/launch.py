@@ -20,7 +20,7 @@ from qfl_core.network.deployment import Deployment
 from qfl_core.network.nodes import DEPLOYMENT, require_no_memory
 from qfl_core.network.site import export_client
 from qfl_core.runs import RunResult, run_identity, run_parent
-from qfl_core.runs.records import RunFolder
+from qfl_core.runs.folder import RunFolder
 
 ASK_SECONDS = 5.0
 

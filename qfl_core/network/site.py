@@ -19,11 +19,11 @@ import pandas as pd
 from qfl_core.algorithm.federation import Federation, make_qnn
 from qfl_core.algorithm.methods import method_named
 from qfl_core.base.errors import DataError
+from qfl_core.base.files import write_text
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.partition import Partition
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.engines import make_engine
-from qfl_core.runs.records import write_text
 
 ROWS, AGREED = "rows.csv", "site.json"
 

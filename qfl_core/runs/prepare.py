@@ -63,8 +63,6 @@ def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Meth
     return Prepared(federation, splits.provenance, splits.notes)
 
 
-def make_federation(
-    config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None
-) -> Federation:
+def make_federation(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:
     """Return the federation of :func:`prepare` alone."""
     return prepare(config, splits, method).federation

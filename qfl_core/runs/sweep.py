@@ -19,9 +19,9 @@ from qfl_core.base.paths import no_network
 from qfl_core.base.progress import bar
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source
+from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
 from qfl_core.runs.results import RunResult
 from qfl_core.runs.run import run_experiment
-from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
 
 #: Seconds of work from which on processes are worth their start: each imports the package and loads the data.
 WORTH_PROCESSES = 12.0

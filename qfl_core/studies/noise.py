@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from qfl_core.algorithm.federation import make_qnn
 from qfl_core.algorithm.metrics import roc_auc
 from qfl_core.analysis.measures import device_distance, device_unsteadiness
+from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
 from qfl_core.data import load_splits
 from qfl_core.engines import make_engine
@@ -24,7 +24,7 @@ from qfl_core.hardware.checkpoints import load_checkpoints
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import Device, compile_for, fake_backend, fake_twin
 from qfl_core.runs import RunResult
-from qfl_core.runs.records import write_text
+from qfl_core.runs.prepare import make_qnn
 
 
 def study_device(run: RunResult, config: HardwareConfig) -> Device:

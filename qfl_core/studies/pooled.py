@@ -12,17 +12,18 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from qfl_core.algorithm.losses import EXACT_MARGIN, LOSSES
+from qfl_core.algorithm.losses import EXACT_MARGIN, Loss
 from qfl_core.algorithm.metrics import classification
 from qfl_core.algorithm.optimizers import library_adam
 from qfl_core.base.errors import RunError
+from qfl_core.base.files import write_text
+from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
 from qfl_core.engines import make_engine
-from qfl_core.engines.qnn import QNN
-from qfl_core.runs import run_identity
-from qfl_core.runs.records import write_text
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.prepare import make_qnn
 
 #: What the pooled model depends on; all else in a config is about federation.
 _POOLED_FIELDS = (
@@ -53,24 +54,19 @@ def pooled_qnn(
 
     Returns the metrics of :func:`qfl_core.algorithm.metrics.classification` for ``val`` and ``test``.
     """
-    qnn = QNN(
-        config.features,
-        feature_map_reps=config.feature_map_reps,
-        ansatz_reps=config.ansatz_reps,
-        feature_map=config.feature_map,
-    )
+    qnn = make_qnn(config)
     engine = make_engine("statevector", qnn)
     encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
     y = splits.train.y
     weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half a class
-    value, slope = LOSSES[config.loss]
+    loss_: Loss = resolve(LOSSES[config.loss])
 
     def loss(points: np.ndarray) -> np.ndarray:
-        return value(engine.probabilities(encoded["train"], points), y, EXACT_MARGIN) @ weight
+        return loss_.value(engine.probabilities(encoded["train"], points), y, EXACT_MARGIN) @ weight
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         p = engine.probabilities(encoded["train"], theta)
-        return engine.pullback(encoded["train"], theta, weight * slope(p, y, EXACT_MARGIN))
+        return engine.pullback(encoded["train"], theta, weight * loss_.slope(p, y, EXACT_MARGIN))
 
     ends = []
     for start in range(recipe.starts):

@@ -5,17 +5,20 @@ Both run on a small federation with exact probabilities, in seconds, from named 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from qfl_core.algorithm.client import Objective
-from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.meta import outer_spsa
-from qfl_core.algorithm.server import federated_round
+from qfl_core.algorithm.meta import moved, outer_gradient
+from qfl_core.algorithm.optimizers import rademacher
+from qfl_core.algorithm.server import Phi, State, federated_round
 from qfl_core.analysis.measures import Theory
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
+from qfl_core.runs.prepare import make_federation
 
 #: The leak-free genome task of the offline generator, made small; mu is large enough to matter in the gradient.
 SMALL = ExperimentConfig(
@@ -41,7 +44,7 @@ ROUND = 1
 def check_theory(seeds: int = 10, draws: int = 16) -> Theory:
     """Compute what the theory points need, over this many federations and outer draws."""
     splits = load_splits(SMALL)
-    federations = [Federation.create(SMALL.replace(seed=seed), splits) for seed in range(seeds)]
+    federations = [make_federation(SMALL.replace(seed=seed), splits) for seed in range(seeds)]
     errors = [proximal_gradient_error(federation) for federation in federations]
     return Theory(max(errors), tuple(outer_descent(federation, draws) for federation in federations))
 
@@ -66,11 +69,12 @@ def proximal_gradient_error(federation: Federation, step: float = 1e-5) -> float
     anchor = federation.initial_theta()
     theta = stream(federation.config.seed, "theory-theta").uniform(-np.pi, np.pi, anchor.shape)
     batch = federation.batch(ROUND)
-    whole = Objective(federation, batch, anchor, [None] * len(batch.clients))
+    rngs = federation.generators("theory", ROUND, batch.client_ids)  # not used: probabilities are exact
+    whole = Objective(federation.model, batch.train, anchor, federation.mu, rngs)
     errors = []
-    for i in range(len(batch.clients)):
+    for i in range(len(batch.client_ids)):
         alone = whole.of_client(i)
-        measured = central_difference(lambda point, alone=alone: alone(point[None, None])[0, 0], theta, step)
+        measured = central_difference(lambda point, alone=alone: alone.at_points(point[None])[0], theta, step)
         errors.append(np.abs(alone.gradient(theta) - measured).max() / np.abs(measured).max())
     return float(max(errors))
 
@@ -82,15 +86,18 @@ def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -
     estimate uses the method's own radius c_out and ``draws`` Rademacher directions (Algorithm 3).
     """
     config = federation.config
-    theta, phi = federation.initial_theta(), initial_phi(config.learning_rate, config.perturbation)
+    start, radius = replace(State.initial(federation), t=ROUND), config.outer_perturbation
 
-    def meta(candidate: np.ndarray) -> float:
-        return federated_round(federation, theta, candidate, ROUND, purpose="virtual").meta.total
+    def meta(phi: Phi) -> float:
+        return federated_round(federation, replace(start, phi=phi), purpose="virtual").meta.total
 
-    gradient = central_difference(meta, phi, step)
-    rng = stream(config.seed, "theory-directions")
-    directions = 1.0 - 2.0 * rng.integers(0, 2, (draws, *phi.shape))
-    # A step of rate 1 moves phi by minus the estimate.
-    estimates = [phi - outer_spsa(phi, meta, d, 1.0, config.outer_perturbation).phi for d in directions]
-    mean = np.mean(estimates, axis=0)
+    def estimate(drawn: np.ndarray) -> np.ndarray:
+        direction = {"controller": drawn}
+        plus, minus = (meta(moved(start.phi, sign * radius, direction)) for sign in (1, -1))
+        return outer_gradient(plus, minus, radius, direction)["controller"]
+
+    phi = start.phi["controller"]
+    gradient = central_difference(lambda values: meta({"controller": values}), phi, step)
+    directions = rademacher(stream(config.seed, "theory-directions"), (draws, *phi.shape))
+    mean = np.mean([estimate(drawn) for drawn in directions], axis=0)
     return float((mean * gradient).sum() / np.sqrt((mean**2).sum() * (gradient**2).sum()))

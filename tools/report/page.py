@@ -13,7 +13,7 @@ from typing import Any
 
 import nbformat
 
-from qfl_core.runs.records import write_text
+from qfl_core.base.files import write_text
 from tools.report import sections
 from tools.report.collect import Material
 from tools.report.explorer import explorer_data
