@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import federation, planted_splits, small
+from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
 
 from qfl_core.algorithm import client
-from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.meta import virtual_rounds
 from qfl_core.algorithm.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named, roles_table

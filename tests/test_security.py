@@ -23,7 +23,8 @@ from qfl_core.hardware import plan as planning
 from qfl_core.hardware.__main__ import main as hardware
 from qfl_core.hardware.store import Folder
 from qfl_core.network.__main__ import main as federate
-from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, run_parent, tidy
+from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, tidy
+from qfl_core.runs.run import run_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = [path for folder in ("qfl_core", "tools", "notebooks") for path in sorted((ROOT / folder).rglob("*.py"))]

@@ -52,7 +52,7 @@ def test_what_was_not_run_is_named_and_nothing_else_is_taken_for_it(study, setti
 
 
 def test_runs_of_other_data_or_other_code_are_not_read(study, settings, folder, monkeypatch):
-    monkeypatch.setattr("qfl_core.runs.code_digest", lambda: "another")
+    monkeypatch.setattr("qfl_core.runs.identity.code_digest", lambda: "another")
     with pytest.raises(RunError, match="4 runs of"):
         read_study(settings, "baf", METHODS, [0, 1], folder, **SMALL)
 
