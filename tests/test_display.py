@@ -142,4 +142,4 @@ def test_values_are_shown_by_what_they_mean():
         learned: bool
 
     told = [True, float("nan"), 1 / 3, None, (0.0, 1), Rule(len, False), "text"]
-    assert Cells(html_table(["x"], [told])).rows[1] == ["✓", "–", "0.3333", "none", "0, 1", "Rule(len, ×)", "text"]
+    assert Cells(html_table("abcdefg", [told])).rows[1] == ["✓", "–", "0.3333", "none", "0, 1", "Rule(len, ×)", "text"]
