@@ -101,7 +101,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     templates.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    templates.globals |= {"formula": formula, "column_kinds": column_kinds, "signs": sections.SIGNS}
+    templates.globals |= {"formula": formula, "column_kinds": column_kinds, "number": number, "signs": sections.SIGNS}
     return templates
 
 
