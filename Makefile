@@ -105,7 +105,7 @@ lab: setup ## Open the notebooks in JupyterLab
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
-	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) tools/refresh_notebooks.py $(sort $(wildcard notebooks/*.py))
+	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m tools.refresh_notebooks $(sort $(wildcard notebooks/*.py))
 
 .PHONY: refresh-reference
 refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)
@@ -163,7 +163,7 @@ bench: setup ## Compare the engines with their peers: speed as ratios, values ch
 .PHONY: clean
 clean: ## Remove what can be rebuilt from results (never data, results or .venv)
 	@rm -rf build .pytest_cache .ruff_cache .hypothesis
-	@find qfl_core tests notebooks -name __pycache__ -prune -exec rm -rf {} +
+	@find qfl_core tests notebooks tools -name __pycache__ -prune -exec rm -rf {} +
 
 .PHONY: clean-results
 clean-results: ## Remove all training results, after asking (YES=1 does not ask)

@@ -149,3 +149,10 @@ def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
     assert "<QISKIT_IBM_TOKEN>" in stored
     assert token not in stored
     assert token not in result.stdout + result.stderr
+
+
+def test_a_seed_that_is_no_number_is_refused_before_execution(tmp_path):
+    result, output = run(tmp_path, [PARAMETERS, "1 / 0"], "--seeds", "0 one")
+    assert result.returncode == 2
+    assert "a seed is a whole number, got 'one'" in result.stderr
+    assert not output.parent.exists()

@@ -67,7 +67,7 @@ METRICS: dict[str, Metric] = {
 def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Return plain JSON types: ``tracks`` with ``values[method][metric][seed][round]``, null where undefined.
 
-    ``references`` maps a track to its classical scores, one row a seed and model. ``quantiles[n - 2]`` is Student's
+    ``references`` maps a track to its classical scores, one row per seed and model. ``quantiles[n - 2]`` is Student's
     97.5 % quantile for n seeds, as :func:`qfl_core.analysis.intervals` uses it.
     """
     tracks = {name: _track(study, references.get(name)) for name, study in studies.items()}
