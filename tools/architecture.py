@@ -15,13 +15,12 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "qfl_core"
 #: Floors from the ground, as in tests/test_architecture.py, with what a newcomer finds in each room.
 FLOORS: tuple[dict[str, str], ...] = (
-    {"base": "errors, random streams, names, files, checks"},
+    {"base": "errors, random streams, names, files"},
     {"config": "one experiment, and the profiles"},
     {"engines": "the circuit, evaluated fast", "data": "files or stand-ins become angles"},
     {"algorithm": "THE PAPER: Algorithms 1, 2 and 3"},
@@ -31,7 +30,7 @@ FLOORS: tuple[dict[str, str], ...] = (
     {"studies": "questions that train"},
     {"figures": "pictures of all of it"},
 )
-WIDTH, HEIGHT, GAP = 3.1, 0.62, 1.05
+PAPER = "algorithm"
 
 
 @dataclass(frozen=True)
@@ -64,53 +63,35 @@ def read_graph() -> Graph:
     return Graph(files, lines, imports)
 
 
-def places() -> dict[str, tuple[float, float]]:
-    """Return the centre of every room; the rooms of a floor stand side by side."""
-    found = {}
-    for height, floor in enumerate(FLOORS):
-        for i, room in enumerate(floor):
-            found[room] = ((i - (len(floor) - 1) / 2) * (WIDTH + 0.5), height * GAP)
-    return found
-
-
 def draw(graph: Graph, path: Path) -> None:
-    """Draw the rooms on their floors, and an arrow from each room to every room that it imports from."""
-    centre = places()
-    figure, axes = plt.subplots(figsize=(9.6, 8.2))
-    for (room, other), count in sorted(graph.imports.items()):
-        (x, y), (u, v) = centre[room], centre[other]
-        common = other in ("base", "config")
-        bend = 0.0 if abs(y - v) <= GAP else 0.28 * (1 if (x, room) >= (u, other) else -1)
-        arrow = FancyArrowPatch(
-            (x, y - HEIGHT / 2),
-            (u, v + HEIGHT / 2),
-            connectionstyle=f"arc3,rad={bend}",
-            arrowstyle="-|>",
-            mutation_scale=9,
-            linewidth=0.5 + 0.18 * min(count, 12),
-            color="#c9c9c9" if common else "#5b7ea8",
-            zorder=1 if common else 2,
-        )
-        axes.add_patch(arrow)
-    for floor in FLOORS:
-        for room, told in floor.items():
-            x, y = centre[room]
-            paper = room == "algorithm"
-            box = FancyBboxPatch(
-                (x - WIDTH / 2, y - HEIGHT / 2),
-                WIDTH,
-                HEIGHT,
-                boxstyle="round,pad=0.02,rounding_size=0.08",
-                facecolor="#fbe3c0" if paper else "white",
-                edgecolor="#b3541e" if paper else "#444444",
-                linewidth=1.6 if paper else 0.9,
-                zorder=3,
-            )
-            axes.add_patch(box)
-            axes.text(x, y + 0.11, room, ha="center", va="center", fontsize=11, fontweight="bold", zorder=4)
-            axes.text(x, y - 0.16, told, ha="center", va="center", fontsize=8, color="#333333", zorder=4)
-    axes.set_xlim(-5.6, 5.6)
-    axes.set_ylim(-0.5, (len(FLOORS) - 1) * GAP + 0.5)
+    """Draw one row per room, from the roof to the ground, with a dot for every room that it imports from.
+
+    Imports go down only, so all dots stand to the right of the diagonal.
+    """
+    rooms = [(height, room, told) for height, floor in enumerate(FLOORS) for room, told in floor.items()][::-1]
+    names = [room for _, room, _ in rooms]
+    figure, axes = plt.subplots(figsize=(10.4, 5.4))
+    for row, (height, room, told) in enumerate(rooms):
+        paper = room == PAPER
+        face, edge = ("#fbe3c0", "#b3541e") if paper else ("#ffffff", "#555555")
+        axes.add_patch(plt.Rectangle((-9.4, row - 0.42), 8.8, 0.84, facecolor=face, edgecolor=edge, linewidth=1))
+        axes.text(-9.2, row, room, ha="left", va="center", fontsize=10, fontweight="bold")
+        axes.text(-6.75, row, told, ha="left", va="center", fontsize=8)
+        axes.text(-9.65, row, str(height), ha="right", va="center", fontsize=9, color="#777777")
+        axes.add_patch(plt.Rectangle((row - 0.5, row - 0.5), 1, 1, facecolor="#e8e8e8", edgecolor="none"))
+        for column, other in enumerate(names):
+            if count := graph.imports[room, other]:
+                colour = "#b3541e" if PAPER in (room, other) else "#3b6ea5"
+                axes.scatter(column, row, s=14 + 9 * min(count, 16), color=colour, linewidths=0, zorder=3)
+    for column, name in enumerate(names):
+        axes.text(column, -0.75, name, rotation=60, ha="left", va="bottom", fontsize=9)
+    for edge in range(len(rooms) + 1):
+        axes.plot([-0.5, len(rooms) - 0.5], [edge - 0.5] * 2, color="#dddddd", linewidth=0.6, zorder=0)
+        axes.plot([edge - 0.5] * 2, [-0.5, len(rooms) - 0.5], color="#dddddd", linewidth=0.6, zorder=0)
+    axes.text(-9.65, -0.75, "floor", ha="right", va="bottom", fontsize=9, color="#777777")
+    axes.text(-0.7, -0.75, "imports from:", ha="right", va="bottom", fontsize=9, color="#777777")
+    axes.set_xlim(-10.6, len(rooms) + 0.4)
+    axes.set_ylim(len(rooms) - 0.3, -2.4)
     axes.set_axis_off()
     figure.savefig(path, dpi=110, bbox_inches="tight", metadata={"Software": None})
     plt.close(figure)
