@@ -27,7 +27,7 @@ from qfl_core.base.checks import (
 )
 from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, SPLITS
+from qfl_core.base.registry import DATASETS, ENGINES, EXTRA_METHODS, METHOD_NAMES, PARTITIONS
 
 MAX_SEED = 2**32 - 1
 
@@ -63,12 +63,14 @@ class ExperimentConfig:
         number(0, 0.5, below=True),
         "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
     )
-    train_size: int = _setting(None, integer(1), "rows of the training part")
-    val_size: int = _setting(None, integer(1), "rows of the validation part")
-    test_size: int = _setting(None, integer(1), "rows of the test part")
+    train_size: int = _setting(None, integer(1), "rows of the training split")
+    val_size: int = _setting(None, integer(1), "rows of the validation split")
+    test_size: int = _setting(None, integer(1), "rows of the test split")
 
     # Federation
-    split: str = _setting("label-skew", one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
+    split: str = _setting(
+        "label-skew", one_of(lambda: tuple(PARTITIONS)), "partition: how clients share the training rows"
+    )
     clients: int = _setting(10, integer(1), "number of clients N")
     rounds: int = _setting(10, integer(1), "communication rounds T")
     participation: float | tuple[int, ...] = _setting(
@@ -87,10 +89,10 @@ class ExperimentConfig:
     client_val: str = _setting(
         "natural",
         one_of(("natural", "skewed")),
-        "label-skew: client validation parts have the label mix of the data, or that of the client",
+        "label-skew: client validation rows have the label mix of the data, or that of the client",
     )
     client_test: str = _setting(
-        "shared", one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
+        "shared", one_of(("shared", "split")), "clients test on the whole test split, or on disjoint shares of it"
     )
 
     # Model

@@ -28,9 +28,9 @@ from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
-from qfl_core.data.sources import FoundFile, OfficialFile, find_file
+from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.data.standin.common import choose_source, standin_source
+from qfl_core.data.standin.common import choose_source, describe_source
 from qfl_core.data.standin.genome import generate_genome
 
 LENGTH = 200
@@ -66,18 +66,27 @@ class Sequences:
 
 
 def load_genome(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
-    """Return training and validation parts from the official train folder and the test part from its test folder."""
+    """Return the training and validation splits from the official train folder, the test split from its test folder.
+
+    The encoder meets the sequences in file order, or in a shuffled order where ``order`` is given or the encoding is
+    ``word-id-shuffled``.
+    """
     chosen, parts, provenance, notes = draw_sequences(config)
     if order is None and config.encoding == "word-id-shuffled":
         order = stream(config.seed, "word-order")
     rows = np.arange(len(chosen))
     X = encode(chosen, parts[0], config, rows if order is None else order.permutation(rows))
-    splits = [Split(X[rows], chosen.labels[rows], chosen.names[rows]) for rows in parts]
-    return Splits(*splits, provenance=provenance, notes=notes)
+    train, val, test = (Split(X[rows], chosen.labels[rows], chosen.names[rows]) for rows in parts)
+    return Splits(train, val, test, provenance, notes)
 
 
 def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray], DataSource, dict[str, int]]:
-    """Choose the config's sequences; return them in file order, and the rows of the three parts among them."""
+    """Choose the config's sequences.
+
+    Returns
+    -------
+    The chosen sequences in file order, the rows of the three splits among them, the source, and what was dropped.
+    """
     if config.encoding.startswith("word-id") and LENGTH % config.features:
         divisors = ", ".join(str(f) for f in range(1, 17) if LENGTH % f == 0)
         raise ConfigError(f"features={config.features} does not divide {LENGTH} letters into words: use {divisors}")
@@ -146,19 +155,29 @@ def word_ids(bases: np.ndarray, word_size: int, order: np.ndarray) -> np.ndarray
     return ids
 
 
+def genome_source(config: ExperimentConfig) -> DataSource:
+    """Return where the config's sequences come from, without reading or encoding them."""
+    return _describe(_find(config.source))
+
+
 def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]]:
-    """Return all usable sequences in class-sorted file order, where they came from, and what was dropped."""
-    found = choose_source(source, "genome", lambda: find_file(OFFICIAL))
-    if isinstance(found, FoundFile):
-        sequences, notes = read_genome(found.path)
-        return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
-    size = f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}"
-    return standin_sequences(), standin_source("genome", found, size), {}
+    """Return all usable sequences in class-sorted file order, their source, and what was dropped."""
+    found = _find(source)
+    sequences, notes = read_genome(found.path) if isinstance(found, FoundFile) else (standin_sequences(), {})
+    return sequences, _describe(found), notes
+
+
+def _find(source: str) -> FoundFile | str:
+    return choose_source(source, "genome", lambda: find_file(OFFICIAL))
+
+
+def _describe(found: FoundFile | str) -> DataSource:
+    return describe_source("genome", found, f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}")
 
 
 @lru_cache(maxsize=1)
 def standin_sequences() -> Sequences:
-    """Return the stand-in population."""
+    """Return the stand-in population, generated once per process."""
     per_class = sum(STANDIN_COUNTS.values())
     bases, labels = generate_genome(per_class, STANDIN_SEED)
     files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))
@@ -167,13 +186,21 @@ def standin_sequences() -> Sequences:
 
 
 def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
-    """Read the official zip in place; return its usable sequences and how many were dropped, by reason."""
-    return _read(str(path), path.stat().st_mtime_ns, path.stat().st_size)
+    """Read the official zip in place; return its usable sequences and how many were dropped, by reason.
+
+    A file is read once per process and content.
+
+    Raises
+    ------
+    DataError
+        When the file is damaged or not in the official format.
+    """
+    return _read(path, digest_of(path))
 
 
-@lru_cache(maxsize=1)
-def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
-    file = Path(path)
+@lru_cache(maxsize=2)
+def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
+    """Read the zip; the digest is there to be a part of the cache's key, so that a changed file is read again."""
     kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.base.errors import DataError
-from qfl_core.base.registry import SPLITS, resolve
+from qfl_core.base.registry import PARTITIONS, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import Splits
@@ -88,7 +88,7 @@ def make_partition(splits: Splits, config: ExperimentConfig) -> Partition:
         if (y == label).sum() < 2:
             raise DataError(f"training rows of class {label}: {(y == label).sum()}, at least 2 are needed")
     pools, reserves = _reserve(y, config)
-    train, val = resolve(SPLITS[config.split])(pools, reserves, config)
+    train, val = resolve(PARTITIONS[config.split])(pools, reserves, config)
     return Partition(train, val, _test_parts(splits.test.y, config))
 
 
