@@ -36,9 +36,10 @@ def integer(low: int, high: int | None = None) -> Check:
         span = f"an integer of at least {low}" if high is None else f"an integer from {low} to {high}"
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise invalid(name, value, span)
-        if value < low or (high is not None and value > high):
+        converted = int(value)
+        if converted < low or (high is not None and converted > high):
             raise invalid(name, value, span)
-        return int(value)
+        return converted
 
     return check
 

@@ -69,12 +69,13 @@ class LeakTest:
     @property
     def model(self) -> str:
         """The best reference in file order."""
-        return self.file_order["balanced_accuracy"].idxmax()
+        return str(self.file_order["balanced_accuracy"].idxmax())
 
     @property
     def scores(self) -> tuple[float, float]:
         """Its balanced accuracy in file order and in shuffled order."""
-        return tuple(table.loc[self.model, "balanced_accuracy"] for table in (self.file_order, self.shuffled_order))
+        in_file_order, shuffled = self.file_order["balanced_accuracy"], self.shuffled_order["balanced_accuracy"]
+        return float(in_file_order[self.model]), float(shuffled[self.model])
 
     @property
     def leaks(self) -> bool:

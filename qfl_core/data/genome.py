@@ -201,7 +201,8 @@ def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
 @lru_cache(maxsize=2)
 def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
     """Read the zip; the digest is there to be a part of the cache's key, so that a changed file is read again."""
-    kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
+    kept: list[tuple[bytes, int, str]] = []
+    dropped = Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
             if info.file_size > MAX_ENTRY:
@@ -221,8 +222,8 @@ def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
                 kept.append((bases, CLASSES.index(label), f"{folder}/{label}/{name}"))
     if len({label for _, label, _ in kept}) < 2:
         raise DataError(f"{file.name} has no usable sequence of one class: dropped {dict(dropped)}")
-    bases, labels, names = zip(*kept, strict=True)
-    return Sequences(np.array(bases, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
+    sequences, labels, names = zip(*kept, strict=True)
+    return Sequences(np.array(sequences, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
 
 
 def _open(file: Path) -> zipfile.ZipFile:
@@ -234,10 +235,14 @@ def _open(file: Path) -> zipfile.ZipFile:
         raise DataError(f"{file.name} is not a whole zip file, it may be truncated: {error}") from None
 
 
-def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, tuple[str, str, str]]]:
+#: An entry of the zip with its folder (train or test), class and file name without the ending.
+Entry = tuple[zipfile.ZipInfo, tuple[str, str, str]]
+
+
+def _entries(file: Path, archive: zipfile.ZipFile) -> list[Entry]:
     listed = [info for info in archive.infolist() if not info.filename.startswith(_MAC_METADATA)]
     matches = [(info, _ENTRY.fullmatch(info.filename)) for info in listed]
-    entries = [(info, match.groups()) for info, match in matches if match]
+    entries = [(info, (match[1], match[2], match[3])) for info, match in matches if match]
     twice = [name for name, count in Counter(entry for _, entry in entries).items() if count > 1]
     if twice:
         raise DataError(f"{file.name} holds {'/'.join(twice[0])}.txt more than once: a name must mean one sequence")
@@ -249,7 +254,7 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo
     return entries
 
 
-def _file_order(entry: tuple[zipfile.ZipInfo, tuple[str, str, str]]) -> tuple:
+def _file_order(entry: Entry) -> tuple[str, tuple[int, int, str], str]:
     """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
     folder, label, name = entry[1]
     number = (0, int(name), "") if name.isdecimal() else (1, 0, name)

@@ -117,10 +117,9 @@ def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple
     train_cursor, val_cursor = _Cyclic(pools), _Cyclic(reserves)
     natural = _Cyclic({0: stream(config.seed, "reserve-order").permutation(np.concatenate(list(reserves.values())))})
     ratio = config.client_val_share / (1 - config.client_val_share)
-    train, val = [], []
+    train: Schedule = [[] for _ in range(config.rounds)]
+    val: Schedule = [[] for _ in range(config.rounds)]
     for t in range(config.rounds):
-        train.append([])
-        val.append([])
         for i in range(config.clients):
             rng = stream(config.seed, "chunk", t, i)
             factor = 1 + config.size_variation * rng.uniform(-1, 1)
@@ -173,7 +172,7 @@ def dirichlet(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[
     for _ in range(DIRICHLET_TRIES):
         shares = rng.dirichlet(np.full(config.clients, config.dirichlet_alpha), size=len(LABELS))
         counts = [_apportion(share, len(pools[label])) for label, share in zip(LABELS, shares, strict=True)]
-        if min(count.min() for count in counts) >= config.min_per_class and sum(counts).min() > 0:
+        if min(count.min() for count in counts) >= config.min_per_class and np.sum(counts, axis=0).min() > 0:
             break
     else:
         raise DataError(
@@ -198,8 +197,8 @@ def _owned(pools: Pools, reserves: Pools, shares: np.ndarray, config: Experiment
     own = _deal(pools, shares, config.clients)
     own_val = _deal(reserves, shares, config.clients)
     total = sum(len(rows) for rows in own)
-    train = [[] for _ in range(config.rounds)]
-    val = [[] for _ in range(config.rounds)]
+    train: Schedule = [[] for _ in range(config.rounds)]
+    val: Schedule = [[] for _ in range(config.rounds)]
     for i in range(config.clients):
         rows = stream(config.seed, "own-order", i).permutation(own[i])
         if not len(rows):
@@ -214,12 +213,13 @@ def _owned(pools: Pools, reserves: Pools, shares: np.ndarray, config: Experiment
 
 
 def _deal(pools: Pools, shares: np.ndarray, clients: int) -> list[np.ndarray]:
-    parts = [[] for _ in range(clients)]
+    """Deal the rows of every label by ``shares`` (labels, clients); return the rows of each client."""
+    dealt: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label, share in zip(LABELS, shares, strict=True):
         edges = np.cumsum(_apportion(share, len(pools[label])))[:-1]
         for client, rows in enumerate(np.split(pools[label], edges)):
-            parts[client].append(rows)
-    return [np.concatenate(rows) for rows in parts]
+            dealt[client].append(rows)
+    return [np.concatenate(rows) for rows in dealt]
 
 
 def _apportion(share: np.ndarray, total: int) -> np.ndarray:

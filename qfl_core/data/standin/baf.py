@@ -15,6 +15,8 @@ the forest from the linear model, LOOSENED raises all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -27,6 +29,7 @@ from qfl_core.data.standin.curves import (
     DRIFTING_COLUMNS,
     GRID,
     PLAIN_COLUMNS,
+    Curve,
     balcon_tables,
     curves,
     late_shares,
@@ -61,18 +64,21 @@ def generate_baf(rows: int, seed: int) -> pd.DataFrame:
     fraud = np.zeros(rows, dtype=np.int64)
     places = stream(seed, "standin-baf-labels").choice(rows, size=round(rows * PRIOR), replace=False)
     fraud[places] = 1
-    codes = {c: np.empty(rows, dtype=np.float64 if c in FLOAT_COLUMNS else np.int64) for c in LATENT}
+    codes: dict[str, np.ndarray] = {
+        c: np.empty(rows, dtype=np.float64 if c in FLOAT_COLUMNS else np.int64) for c in LATENT
+    }
     for block, start in enumerate(range(0, rows, BLOCK)):
         stop = min(start + BLOCK, rows)
         _fill(codes, fraud, start, stop, stream(seed, "standin-baf", block))
     codes |= {"fraud_bool": fraud, "device_fraud_count": np.zeros(rows, dtype=np.int64)}
-    for column in TEXT_COLUMNS:
-        text = pd.Categorical.from_codes(codes[column], categories=discrete(column).values)
-        codes[column] = text.astype("str")
-    return pd.DataFrame({column: codes.pop(column) for column in COLUMNS})
+    texts = {
+        column: pd.Categorical.from_codes(codes.pop(column), categories=pd.Index(discrete(column).values)).astype("str")
+        for column in TEXT_COLUMNS
+    }
+    return pd.DataFrame({c: texts.pop(c) if c in texts else codes.pop(c) for c in COLUMNS})
 
 
-def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.Generator) -> None:
+def _fill(codes: dict[str, np.ndarray], fraud: np.ndarray, start: int, stop: int, rng: np.random.Generator) -> None:
     """Write rows start..stop of every latent column into ``codes`` (text columns as category positions)."""
     z = np.ascontiguousarray(rng.standard_normal((stop - start, len(LATENT))).T)
     frauds = np.flatnonzero(fraud[start:stop])
@@ -107,44 +113,51 @@ def _correlate(z: np.ndarray, L: np.ndarray) -> None:
             z[i] += L[i, j] * z[j]
 
 
+@dataclass(frozen=True)
 class _Maps:
-    """The z -> value maps of a column for legitimate cells and for overt fraud cells, and the q in force."""
+    """How the values of a column follow from z.
 
-    def __init__(self, column: str, q: float, late: bool):
-        if column in PLAIN_COLUMNS:
-            q = 0.0
-        self.decimals = DECIMALS.get(column)
-        if column in DISCRETE_COLUMNS:
-            self.marginal = discrete(column)
-            if column == "month":
-                self.marginal = self.marginal.part(slice(6, 8) if late else slice(0, 6))
-            *self.tables, self.q = self.marginal.thresholds(q)
-            self.text = column in TEXT_COLUMNS
-        else:
-            legit, fraud = curves(column, late)
-            self.marginal, self.q = None, q
-            self.tables = [legit.tabulate(), (overt_curve(legit, fraud, q) if q > 0.0 else fraud).tabulate()]
+    Attributes
+    ----------
+    legit : map for legitimate cells and for fraud cells that blend in.
+    overt : map for fraud cells that stand out.
+    q : the share of fraud cells that blend in.
+    """
 
-    def legit(self, z: np.ndarray) -> np.ndarray:
-        return self._apply(z, self.tables[0])
-
-    def overt(self, z: np.ndarray) -> np.ndarray:
-        return self._apply(z, self.tables[1])
-
-    def _apply(self, z: np.ndarray, lookup) -> np.ndarray:
-        if self.marginal is not None:
-            position = self.marginal.map(z, lookup)
-            return position if self.text else self.marginal.values[position]
-        cut, x = lookup
-        values = np.interp(z, GRID, x)
-        values = np.floor(values + 0.5) if self.decimals is None else np.round(values, self.decimals)
-        values[z < cut] = -1.0
-        return values
+    legit: Callable[[np.ndarray], np.ndarray]
+    overt: Callable[[np.ndarray], np.ndarray]
+    q: float
 
 
 @cache
 def _maps(column: str, q: float, late: bool) -> _Maps:
-    return _Maps(column, q, late)
+    """Return the maps of a column in months 0-5 (``late``: months 6-7); text columns give category positions."""
+    if column in PLAIN_COLUMNS:
+        q = 0.0
+    if column not in DISCRETE_COLUMNS:
+        legit_curve, fraud_curve = curves(column, late)
+        overt = overt_curve(legit_curve, fraud_curve, q) if q > 0.0 else fraud_curve
+        return _Maps(_curve_map(column, legit_curve), _curve_map(column, overt), q)
+    marginal = discrete(column)
+    if column == "month":
+        marginal = marginal.part(slice(6, 8) if late else slice(0, 6))
+    legit_cuts, overt_cuts, q = marginal.thresholds(q)
+    values = np.arange(len(marginal.values)) if column in TEXT_COLUMNS else marginal.values
+    return _Maps(lambda z: values[marginal.map(z, legit_cuts)], lambda z: values[marginal.map(z, overt_cuts)], q)
+
+
+def _curve_map(column: str, curve: Curve) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the map of a numeric column: the curve, rounded as the official file rounds, -1 below the threshold."""
+    cut, x = curve.tabulate()
+    decimals = DECIMALS.get(column)
+
+    def follow(z: np.ndarray) -> np.ndarray:
+        values = np.interp(z, GRID, x)
+        values = np.floor(values + 0.5) if decimals is None else np.round(values, decimals)
+        values[z < cut] = -1.0
+        return values
+
+    return follow
 
 
 def _balcon(z: np.ndarray, recorded: np.ndarray) -> np.ndarray:

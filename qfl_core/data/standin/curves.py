@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from qfl_core.data.standin.baf_facts import (
@@ -20,6 +19,7 @@ from qfl_core.data.standin.baf_facts import (
     FLOAT_COLUMNS,
     FRAUDS,
     MISSING,
+    marginal,
     table,
 )
 from qfl_core.data.standin.discrete import discrete
@@ -110,7 +110,7 @@ def curves(column: str, late: bool) -> tuple[Curve, Curve]:
     all months. So legitimate rows of months 0-5 follow their table and those of months 6-7 carry what the
     mean over all months requires.
     """
-    legit = _curve(column, table("baf_legit_marginals"), MISSING.get(column, 0.0))
+    legit = _curve(column, "baf_legit_marginals", MISSING.get(column, 0.0))
     if column in FAST_DRIFT:
         return _drifting(column, legit, late)
     if column == "prev_address_months_count":
@@ -119,8 +119,8 @@ def curves(column: str, late: bool) -> tuple[Curve, Curve]:
         missing = (recorded - CLASS_MEANS[column][1]) / (recorded + 1.0)
         fraud = replace(legit, missing=missing)
     else:
-        facts = table("baf_fraud_marginals_all_months")
-        facts = facts if column in facts.index else table("baf_fraud_marginals_month7")
+        all_months = column in table("baf_fraud_marginals_all_months").index
+        facts = "baf_fraud_marginals_all_months" if all_months else "baf_fraud_marginals_month7"
         fraud = _curve(column, facts, _fraud_missing(column))
     if column in SLOW_DRIFT:
         fraud = _move(fraud, CLASS_MEANS[column][1])
@@ -130,12 +130,12 @@ def curves(column: str, late: bool) -> tuple[Curve, Curve]:
 
 def _drifting(column: str, early_curve: Curve, late: bool) -> tuple[Curve, Curve]:
     """Return both classes' curves of a column whose month-7 table differs by drift, not by fraud."""
-    late_curve = _curve(column, table("baf_fraud_marginals_month7"), 0.0)
+    late_curve = _curve(column, "baf_fraud_marginals_month7", 0.0)
     if column in CLASS_MEANS:
         late_curve = _move(late_curve, _late_mean(column, early_curve))
         fraud_mean = CLASS_MEANS[column][1]
     else:
-        fraud_mean = float(table("baf_fraud_marginals_all_months").loc[column, "mean"])
+        fraud_mean = float(marginal("baf_fraud_marginals_all_months", column)["mean"])
     legit = late_curve if late else early_curve
     if column in PLAIN_COLUMNS:
         return legit, legit
@@ -173,7 +173,7 @@ def _scale(curve: Curve, factor: float) -> Curve:
 @cache
 def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return intended_balcon_amount at ``GRID``: (513,) negative codes, (513,) amounts of payment type AA."""
-    row = table("baf_legit_marginals").loc["intended_balcon_amount"]
+    row = marginal("baf_legit_marginals", "intended_balcon_amount")
     missing = MISSING["intended_balcon_amount"]
     below = [name for name, p in QUANTILES.items() if p < missing]
     p = np.array([1e-4, *(QUANTILES[name] / missing for name in below), 1.0 - 1e-4])
@@ -188,8 +188,9 @@ def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
     return codes, np.minimum(amounts * BALCON_MEAN_AA / mean, row["max"])
 
 
-def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
-    row = facts.loc[column]
+def _curve(column: str, facts: str, missing: float) -> Curve:
+    """Return the curve through the quantiles that the facts table ``facts`` publishes for a column."""
+    row = marginal(facts, column)
     integer = column not in FLOAT_COLUMNS
     coded = float(row["frac_-1"]) if column in MISSING else 0.0
     names = [name for name, p in QUANTILES.items() if p > coded + 0.002]
@@ -220,11 +221,11 @@ def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
 
 def _fraud_missing(column: str) -> float:
     """Return the missing share among frauds."""
-    late = float(table("baf_fraud_marginals_month7").loc[column, "frac_-1"])
+    late = float(marginal("baf_fraud_marginals_month7", column)["frac_-1"])
     if column != "bank_months_count":
         return late if column in MISSING else 0.0
     # 6,871 of the 11,029 frauds have nothing missing; the others lack the bank months or the current address.
-    complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / FRAUDS
+    complete = float(marginal("baf_fraud_marginals_all_months", column)["n"]) / FRAUDS
     return 1.0 - complete / (1.0 - _fraud_missing("current_address_months_count"))
 
 

@@ -1,5 +1,4 @@
-"""Discrete columns of the BAF stand-in: published shares and fraud rates as thresholds of a standard normal
-z.
+"""Discrete columns of the BAF stand-in: published shares and fraud rates as thresholds of a standard normal z.
 
 The published fraud marginal f of a column is a mixture over frauds that blend in (legitimate marginal l,
 share q) and frauds that stand out (marginal s): f = q l + (1 - q) s. Hence s = (f - q l) / (1 - q), which is
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from qfl_core.data.standin.baf_facts import BINARY_COLUMNS, PRIOR, TEXT_COLUMNS, rates, table
+from qfl_core.data.standin.baf_facts import BINARY_COLUMNS, PRIOR, TEXT_COLUMNS, marginal, rates
 
 DISCRETE_COLUMNS = (
     "income", "customer_age", "payment_type", "employment_status", "housing_status", "source", "device_os",
@@ -85,7 +84,7 @@ def discrete(column: str) -> Discrete:
 
 def _email_shares(share: np.ndarray, rate: np.ndarray) -> np.ndarray:
     """Return the shares of -1, 0, 1, 2 e-mails from their total, overall fraud rate and legitimate mean."""
-    mean = float(table("baf_legit_marginals").loc["device_distinct_emails_8w", "mean"])
+    mean = float(marginal("baf_legit_marginals", "device_distinct_emails_8w")["mean"])
     codes = np.array([0.0, 1.0, 2.0])
     equations = np.stack([np.ones(3), rate[1:], codes * (1.0 - rate[1:])])
     known = np.array([1.0, rate[0], -(1.0 - rate[0])]) * share[0]
@@ -101,8 +100,8 @@ def _limit_shares(facts: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.nda
     """
     main = np.array([200.0, 500.0, 1000.0, 1500.0, 2000.0])
     rate = facts.loc[main.astype(int).astype(str), "fraud_rate"].to_numpy(float)
-    legit = table("baf_legit_marginals").loc["proposed_credit_limit"]
-    fraud = table("baf_fraud_marginals_all_months").loc["proposed_credit_limit"]
+    legit = marginal("baf_legit_marginals", "proposed_credit_limit")
+    fraud = marginal("baf_fraud_marginals_all_months", "proposed_credit_limit")
     equations = np.stack([np.ones(5), rate, main * (1.0 - rate), main**2 * (1.0 - rate), main * rate])
     moments = np.array(
         [
