@@ -1,8 +1,8 @@
 """Bank Account Fraud (base variant): official file or stand-in, then the paper's preprocessing.
 
-Missing values: the paper removes them. The official file has no NaN, it codes "missing" as -1 (any negative
-number for ``intended_balcon_amount``); three rows in four carry such a code, so removing them would leave another
-population. Rows with NaN are dropped and counted, and the codes are kept as ordinary values.
+Missing values: the paper removes them. The official file has no NaN. It codes "missing" as -1 (as any negative number
+for ``intended_balcon_amount``), and three rows in four have such a code, so without these rows it would be another
+population. Therefore rows with NaN are dropped and counted, and the codes are kept as ordinary values.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def read_baf(path: Path) -> tuple[pd.DataFrame, int]:
 def _read(file: Path, sha256: str) -> tuple[pd.DataFrame, int, int]:
     """Return the rows without NaN, the number of rows with NaN, and the number of frauds among all of them.
 
-    The digest is there to be a part of the cache's key: a file that changed is read again.
+    ``sha256`` is the digest of the file; it makes a changed file a new key of the cache.
     """
     frame = _parse(file)
     _check_columns(file.name, frame)
@@ -140,7 +140,7 @@ def _is_parquet(file: Path) -> bool:
 
 
 def _check_last_line(file: Path) -> None:
-    """Refuse a CSV that stops inside a row: pandas would pad it with NaN, and it would be dropped silently."""
+    """Refuse a CSV that stops inside a row, because pandas would fill that row with NaN and it would be dropped."""
     with file.open("rb") as stream:
         header = stream.readline()
         stream.seek(max(0, file.stat().st_size - 8192))

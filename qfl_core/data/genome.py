@@ -1,13 +1,16 @@
-"""DemoHumanOrWorm: sequences of 200 bases (human 0, worm 1), read in place from the official zip, as angles.
+"""DemoHumanOrWorm: sequences of 200 bases (human 0, worm 1), read from the official zip without unpacking it.
 
-Sequences with another length, or with a letter other than A, C, G, T (the official intervals include assembly
-gaps, which read NNN...), are dropped and counted; lower case is read as upper case.
+Sequences with another length are dropped and counted, and so are sequences with a letter other than A, C, G, T (the
+official intervals include gaps of the assembly, written as NNN...). Lower case is read as upper case.
 
-Three encodings. ``word-id`` is the paper's: all words of ``200 / features`` letters get integer ids in order of first
-appearance over the class-sorted file list. Its dictionary is built over all sequences, because ids must be known
-for the test words too; that order is what leaks the label (see :mod:`qfl_core.data.audit`). ``word-id-shuffled`` builds
-the same dictionary over a shuffled list: the control. ``kmer`` counts words of ``kmer`` letters, standardises and
-reduces them by PCA, all fitted on the training part.
+There are three encodings:
+
+- ``word-id`` is the paper's. Every word of ``200 / features`` letters gets an integer id in the order of first
+  appearance along the file list, which is sorted by class. The dictionary covers all sequences, because the test words
+  need ids too. This order leaks the label (see :mod:`qfl_core.data.audit`).
+- ``word-id-shuffled`` builds the same dictionary along a shuffled list. It is the control of ``word-id``.
+- ``kmer`` counts the words of ``kmer`` letters, standardises the counts and reduces them by PCA, all fitted on the
+  training split.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
@@ -42,7 +46,7 @@ STANDIN_COUNTS, STANDIN_SEED = {"train": 7_500, "test": 2_500}, 2023
 _ENTRY = re.compile(r"(?:.*/)?(train|test)/(human|worm)/([^/]+)\.txt")
 _BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
 _MAC_METADATA = "__MACOSX/"
-#: Bytes past which an entry is not even unpacked: it cannot be a sequence with some white space around it.
+#: A longer entry (in bytes) is not unpacked, because it cannot be one sequence with white space around it.
 MAX_ENTRY = 10 * LENGTH
 
 
@@ -104,14 +108,19 @@ def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray
 def first_angles(config: ExperimentConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return every chosen sequence's position in the file list, first angle and label, each (n,)."""
     position = np.concatenate(draw_sequences(config)[1])
-    parts = load_genome(config).parts.values()
-    return position, np.concatenate([p.X[:, 0] for p in parts]), np.concatenate([p.y for p in parts])
+    splits = load_splits(config).parts.values()
+    return position, np.concatenate([s.X[:, 0] for s in splits]), np.concatenate([s.y for s in splits])
 
 
 def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, order: np.ndarray) -> np.ndarray:
-    """Return the angles (n, features) of all sequences; scaling and PCA are fitted on the rows ``train`` alone.
+    """Return the angles (n, features) of all sequences.
 
-    ``order`` (n,) is the order in which the encoder meets the sequences.
+    Parameters
+    ----------
+    sequences : n sequences.
+    train : the rows of the training split; scaling and PCA are fitted on them alone.
+    config : names the encoding and its settings.
+    order : (n,) rows in the order in which the encoder meets them.
     """
     if config.encoding == "kmer":
         inputs, encoder = sequences.bases, kmer_pipeline(config)
@@ -122,7 +131,7 @@ def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, or
 
 
 def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
-    """Counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
+    """Return the encoder: counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
     if config.features > 4**config.kmer:
         raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
     counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
@@ -200,7 +209,7 @@ def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
 
 @lru_cache(maxsize=2)
 def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
-    """Read the zip; the digest is there to be a part of the cache's key, so that a changed file is read again."""
+    """Read the zip. ``sha256`` is the digest of the file; it makes a changed file a new key of the cache."""
     kept: list[tuple[bytes, int, str]] = []
     dropped = Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
@@ -255,14 +264,14 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[Entry]:
 
 
 def _file_order(entry: Entry) -> tuple[str, tuple[int, int, str], str]:
-    """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
+    """Return the sort key of the class-sorted list: class, then file name (2 before 10), then folder."""
     folder, label, name = entry[1]
     number = (0, int(name), "") if name.isdecimal() else (1, 0, name)
     return label, number, folder
 
 
 def check_official(path: Path) -> tuple[bool, str]:
-    """Tell whether a zip is the published one: by its counts, and by every entry's length."""
+    """Tell whether a zip is the published one, by the number of its entries and the length of each."""
     with _open(path) as archive:
         entries = _entries(path, archive)
     counts = Counter(f"{folder}/{label}" for _, (folder, label, _) in entries)

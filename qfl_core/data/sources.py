@@ -1,4 +1,4 @@
-"""Where data files come from: the user's folder, the cache, a checked download, or nowhere (the stand-in)."""
+"""Where data files come from: the user's folder, the cache, or a download that was checked."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Offline stand-in for BAF's base variant: a class-conditional Gaussian copula with camouflaged frauds.
 
-A row is a vector z of correlated standard normals, one a column. Each column's value is a monotone map of its
-z, so rank correlations come from the correlation of z and marginals from the maps
-(:mod:`~qfl_core.data.standin.discrete`, :mod:`~qfl_core.data.standin.curves`). A row first falls into months
-0-5 or 6-7, which have their own maps; month is then one of the columns. That gives the drift of the
+A row is a vector z of correlated standard normals, one per column. The value of a column is a monotone map of its z,
+so rank correlations come from the correlation of z, and marginals come from the maps
+(:mod:`~qfl_core.data.standin.discrete`, :mod:`~qfl_core.data.standin.curves`). A row is first put into months 0-5 or
+into months 6-7, which have their own maps; the month itself is then one of the columns. This gives the drift of the
 velocities and of the fraud rate.
 
-Two constants shape the frauds beyond their marginals. A fraud blends in: each of its cells looks legitimate
-with probability VEILED, and the other cells take the marginal that restores the published fraud marginal. A
-fraud's profile is made up: its columns hang together less, their latent correlations shrunk to 1 - LOOSENED.
-Both were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else: VEILED parts
-the forest from the linear model, LOOSENED raises all of them.
+Two constants shape the frauds beyond their marginals. VEILED: a fraud hides, so each of its cells looks legitimate
+with this probability; the other cells take the marginal that restores the published fraud marginal. LOOSENED: a
+fraudster invents the profile, so its columns depend on each other less; their latent correlations are multiplied by 1
+- LOOSENED. Both constants were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else:
+VEILED separates the forest from the linear model, LOOSENED raises all four figures.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ LATENT = ("month", *(c for c in COLUMNS if c not in ("fraud_bool", "device_fraud
 
 
 def generate_baf(rows: int, seed: int) -> pd.DataFrame:
-    """Generate a stand-in data set with the layout of BAF's Base.csv.
+    """Generate a stand-in dataset with the layout of BAF's Base.csv.
 
     Parameters
     ----------
     rows : at least 1. Exactly ``round(rows * 0.011029)`` of them are frauds, at random places.
-    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of
-        100,000, each with its own stream, and the labels in a stream of their own: two row counts share
-        latents, not labels.
+    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of 100,000, each
+        with its own stream, and the labels have a stream of their own: frames of different length with the same seed
+        share latents, but not labels.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def _fill(codes: dict[str, np.ndarray], fraud: np.ndarray, start: int, stop: int
 
 def _correlate(z: np.ndarray, L: np.ndarray) -> None:
     """Replace independent normals z (C, n) by L z in place."""
-    # Row i of L z needs rows 0..i of the old z only, so the last row goes first.
+    # Row i of L z needs only rows 0..i of the old z, so the last row is replaced first.
     for i in range(len(z) - 1, -1, -1):
         z[i] *= L[i, i]
         for j in range(i):
@@ -140,7 +140,7 @@ def _maps(column: str, q: float, late: bool) -> _Maps:
         return _Maps(_curve_map(column, legit_curve), _curve_map(column, overt), q)
     marginal = discrete(column)
     if column == "month":
-        marginal = marginal.part(slice(6, 8) if late else slice(0, 6))
+        marginal = marginal.given(slice(6, 8) if late else slice(0, 6))
     legit_cuts, overt_cuts, q = marginal.thresholds(q)
     values = np.arange(len(marginal.values)) if column in TEXT_COLUMNS else marginal.values
     return _Maps(lambda z: values[marginal.map(z, legit_cuts)], lambda z: values[marginal.map(z, overt_cuts)], q)
@@ -161,6 +161,7 @@ def _curve_map(column: str, curve: Curve) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _balcon(z: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """Return intended_balcon_amount: an amount where one is recorded, a negative code elsewhere."""
     negative, amounts = balcon_tables()
     values = np.where(recorded, np.interp(z, GRID, amounts), np.interp(z, GRID, negative))
     return np.round(values, DECIMALS["intended_balcon_amount"])

@@ -1,8 +1,8 @@
 """Numeric columns of the BAF stand-in: for each class a monotone curve from a standard normal z to a value.
 
-The curve passes through the published quantiles and is straight between them in (z, x), or in (z, x^power)
-for a skewed column; the missing code is the part of z below a threshold. Working in z keeps the generator
-free of per-row normal integrals.
+The curve passes through the published quantiles. Between them it is straight in (z, x), or in (z, x^power) for a skewed
+column. Values of z below a threshold get the missing code. Because curves are functions of z, the generator computes no
+normal integral per row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SKEWED_COLUMNS = (
     "prev_address_months_count", "current_address_months_count", "days_since_request", "zip_count_4w",
     "bank_branch_count_8w", "session_length_in_minutes",
 )  # fmt: skip
-# Assumed: the tables' least value is the missing code.
+# Assumed, because the least value in the tables is the missing code.
 LEAST_RECORDED = {
     "prev_address_months_count": 5.0,
     "current_address_months_count": 0.0,
@@ -57,7 +57,7 @@ DECIMALS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A numeric marginal: missing share and the quantile curve of the recorded values on ``GRID``.
+    """A numeric marginal: the share of missing values, and the quantile curve of the recorded values on ``GRID``.
 
     Attributes
     ----------
@@ -106,9 +106,9 @@ def curve_mean(curve: Curve) -> float:
 def curves(column: str, late: bool) -> tuple[Curve, Curve]:
     """Return the (legitimate, fraud) marginals of a numeric column in months 0-5 (``late``: months 6-7).
 
-    The tables give legitimate rows of months 0-5 and frauds of all months; the published class means are over
-    all months. So legitimate rows of months 0-5 follow their table and those of months 6-7 carry what the
-    mean over all months requires.
+    The tables describe legitimate rows of months 0-5 and frauds of all months; the published class means are over all
+    months. So legitimate rows of months 0-5 follow their table, and those of months 6-7 get the mean that makes the
+    mean over all months right.
     """
     legit = _curve(column, "baf_legit_marginals", MISSING.get(column, 0.0))
     if column in FAST_DRIFT:
@@ -139,7 +139,7 @@ def _drifting(column: str, early_curve: Curve, late: bool) -> tuple[Curve, Curve
     legit = late_curve if late else early_curve
     if column in PLAIN_COLUMNS:
         return legit, legit
-    # One factor a column moves frauds from the mean that their months imply to the published one.
+    # One factor per column moves frauds from the mean that their months imply to the published one.
     share = late_shares()[1]
     implied = (1.0 - share) * curve_mean(early_curve) + share * curve_mean(late_curve)
     return legit, _scale(legit, fraud_mean / implied)
@@ -151,7 +151,7 @@ def late_shares() -> np.ndarray:
 
 
 def _late_mean(column: str, early_curve: Curve) -> float:
-    """Return the legitimate mean of months 6-7, missing code included, that the mean over all requires."""
+    """Return the legitimate mean of months 6-7, missing code included, that makes the published mean right."""
     share, missing = late_shares()[0], early_curve.missing
     early_mean = (1.0 - missing) * curve_mean(early_curve) - missing
     return (CLASS_MEANS[column][0] - (1.0 - share) * early_mean) / share

@@ -1,8 +1,7 @@
-"""How faithful is a data set to the published figures? One tidy table a data set, real or generated.
+"""How faithful a dataset is to the published figures: one tidy table per dataset, real or generated.
 
-Every row names a quantity, its published value, the value measured on the given rows, and the tolerance
-within which the two must agree. Quantities called "max deviation" compare many numbers at once: their
-published value is 0.
+Every row names a quantity, its published value, the value measured on the given rows, and the tolerance within which
+the two must agree. A quantity called "max deviation" compares many numbers at once; its published value is 0.
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ def baf_fidelity(
 
     Parameters
     ----------
-    frame : (n, 32) rows in the official layout, n > 3,749. Where a quantity rests on few frauds, its
-        tolerance grows with the sampling noise of n rows.
-    seeds : one train/test split a seed; the ROC-AUC rows are means over them.
-    real : official rows, if at hand; measured in the same way in the extra column ``real``.
+    frame : (n, 32) rows in the official layout, n > 3,749. The tolerance of a quantity that is measured on few frauds
+        grows with the sampling noise of n rows.
+    seeds : every seed draws its own training and test rows; the ROC-AUC rows are means over the seeds.
+    real : official rows, if available; measured in the same way in the extra column ``real``.
     models : which of ``pca4_logistic``, ``logistic``, ``random_forest``, ``gradient_boosting`` to fit.
 
     Returns
@@ -90,7 +89,7 @@ def genome_fidelity(
     labels : (n,) human = 0, worm = 1.
     ks : word lengths of the k-mer logistic regressions.
     seed : of the split into 80 % training and 20 % test sequences.
-    real : official (sequences, labels), if at hand; measured in the same way in the extra column ``real``.
+    real : official (sequences, labels), if available; measured in the same way in the extra column ``real``.
 
     Returns
     -------
@@ -128,13 +127,13 @@ def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) 
         rows += _category_rows(frame, column)
     for column, means in CLASS_MEANS.items():
         spread = float(marginal("baf_legit_marginals", column)["std"])
-        for name, mean, part in zip(("legit", "fraud"), means, (~fraud, fraud), strict=True):
-            tolerance = spread * (0.02 + 4.0 / np.sqrt(max(part.sum(), 1)))
-            rows.append((f"mean {column}, {name}", mean, frame.loc[part, column].mean(), tolerance))
-    for name, part in (("legit", ~fraud), ("fraud", fraud)):
+        for name, mean, chosen in zip(("legit", "fraud"), means, (~fraud, fraud), strict=True):
+            tolerance = spread * (0.02 + 4.0 / np.sqrt(max(chosen.sum(), 1)))
+            rows.append((f"mean {column}, {name}", mean, frame.loc[chosen, column].mean(), tolerance))
+    for name, chosen in (("legit", ~fraud), ("fraud", fraud)):
         facts = "baf_legit_marginals" if name == "legit" else "baf_fraud_marginals_all_months"
         fact = marginal(facts, "proposed_credit_limit")
-        measured = frame.loc[part, "proposed_credit_limit"].mean()
+        measured = frame.loc[chosen, "proposed_credit_limit"].mean()
         rows.append((f"mean proposed_credit_limit, {name}", fact["mean"], measured, 0.1 * fact["std"]))
     drift = frame.groupby("month")["velocity_4w"].mean()
     deviation = max(abs(drift.get(m, v) / v - 1.0) for m, v in enumerate(VELOCITY_4W_BY_MONTH))
@@ -165,15 +164,15 @@ def _category_rows(frame: pd.DataFrame, column: str) -> list[Measure]:
 
 def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[Measure]:
     """Return the largest deviation of q05 ... q95 of each continuous column, in standard deviations."""
-    parts = {
+    groups = {
         "legit, months 0-5": ("baf_legit_marginals", frame[~fraud & (frame["month"] <= 5)]),
         "fraud": ("baf_fraud_marginals_all_months", frame[fraud]),
     }
     rows = []
-    for name, (facts_name, part) in parts.items():
+    for name, (facts_name, group) in groups.items():
         facts = table(facts_name)
         for column in facts.index.difference([*DISCRETE_COLUMNS, "device_fraud_count"], sort=False):
-            values, fact = part[column], facts.loc[column]
+            values, fact = group[column], facts.loc[column]
             # The fraud table holds rows with nothing missing, hence too many amounts.
             if name == "fraud" and column == "intended_balcon_amount":
                 continue
@@ -189,9 +188,9 @@ def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[Measure]:
 
 def _correlation_rows(frame: pd.DataFrame, most: int = 50_000) -> list[Measure]:
     facts = table("baf_spearman")
-    part = frame.loc[frame["month"] <= 5, list(facts.columns)].head(most)
-    part = part.assign(**{c: part[c].astype("category").cat.codes for c in TEXT_COLUMNS})
-    gap = np.abs(part.corr("spearman").to_numpy() - facts.to_numpy())[np.triu_indices(len(facts), 1)]
+    early = frame.loc[frame["month"] <= 5, list(facts.columns)].head(most)
+    early = early.assign(**{c: early[c].astype("category").cat.codes for c in TEXT_COLUMNS})
+    gap = np.abs(early.corr("spearman").to_numpy() - facts.to_numpy())[np.triu_indices(len(facts), 1)]
     return [
         ("rank correlations, mean absolute deviation", 0.0, float(np.mean(gap)), 0.015),
         ("rank correlations, max absolute deviation", 0.0, float(np.max(gap)), 0.09),
@@ -201,8 +200,8 @@ def _correlation_rows(frame: pd.DataFrame, most: int = 50_000) -> list[Measure]:
 def _model_rows(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) -> list[Measure]:
     """Return mean test ROC-AUCs: 2,999 training rows, 750 set aside, the test rows stratified from the rest.
 
-    The published figures score 1,250 test rows. The expected ROC-AUC does not depend on the number of test
-    rows, its noise does, so up to 20,000 are scored where the frame has them.
+    The published figures score 1,250 test rows. More test rows leave the expected ROC-AUC as it is and lower its noise,
+    so up to 20,000 are scored where the frame has them.
     """
     scores: dict[str, list[float]] = {name: [] for name in ("explained", *models)}
     y = frame["fraud_bool"].to_numpy()
