@@ -1,4 +1,4 @@
-"""``python -m qfl_core.data``: find or download the official files, and say what will be used."""
+"""``python -m qfl_core.data``: find or download the official files, and print which data will be used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qfl_core.data import load_splits
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Load every dataset once; return 1 where one cannot be had from the source asked for."""
+    """Load every dataset once; return 1 where the requested source does not have one of them."""
     parser = argparse.ArgumentParser(prog="python -m qfl_core.data", description=__doc__)
     parser.add_argument(
         "--source", choices=("auto", "official", "stand-in"), default="auto", help="official refuses to fall back"
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"[data] {dataset}: {error}", file=sys.stderr)
             failed = True
             continue
-        sizes = " / ".join(f"{len(part):,}" for part in splits.parts.values())
+        sizes = " / ".join(f"{len(split):,}" for split in splits.parts.values())
         print(f"       train / validation / test {sizes}; SHA-256 {splits.provenance.sha256[:16]}; {splits.notes}")
     return int(failed)
 

@@ -15,7 +15,7 @@ from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis import intervals
 from qfl_core.base.paths import results_dir
 from qfl_core.config import Profile
-from qfl_core.data import load_splits
+from qfl_core.data import data_source
 from qfl_core.runs.study import Study
 from qfl_core.runs.sweep import grid
 from qfl_core.studies.pooled import pooled_scores
@@ -60,7 +60,7 @@ def encoding_search(
     for name in reversed(choices):
         found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
     table = found.drop(columns="place").sort_values("mean", ascending=False, kind="stable", ignore_index=True)
-    source = f"data: {load_splits(configs[0]).source}"
+    source = f"data: {data_source(configs[0]).kind}"
     facts = (source, "engine: statevector (exact), pooled data", f"{len(seeds)} seeds", f"profile {settings.name}")
     return EncodingSearch(tuple(choices), table, facts)
 

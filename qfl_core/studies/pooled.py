@@ -20,7 +20,7 @@ from qfl_core.base.files import write_text
 from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import Splits, load_splits
+from qfl_core.data import Splits, data_source, load_splits
 from qfl_core.engines import make_engine
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.prepare import make_qnn
@@ -89,7 +89,7 @@ def pooled_scores(
     a missing one is a :class:`RunError`.
     """
     wanted = [ExperimentConfig(**{name: getattr(c, name) for name in _POOLED_FIELDS}) for c in configs]
-    data = {name: load_splits(c).provenance.sha256 for name, c in {c.dataset: c for c in wanted}.items()}
+    data = {name: data_source(c).sha256 for name, c in {c.dataset: c for c in wanted}.items()}
     paths = [folder / "pooled" / f"{_digest(c, data[c.dataset], recipe)}.csv" for c in wanted]
     missing = {path: c for path, c in zip(paths, wanted, strict=True) if not path.is_file()}
     if missing and not train:
