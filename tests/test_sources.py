@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from qfl_core.__main__ import main
 from qfl_core.base.errors import DataError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import baf, genome, load_splits, sources
-from qfl_core.data.__main__ import main
 from qfl_core.data.standin import common as standin
 from qfl_core.data.standin.baf import generate_baf
 
@@ -263,11 +263,11 @@ def test_the_choice_is_printed_once(cache, capsys):
 
 
 def test_make_data_reports_both_sets_and_fails_where_official_cannot_be_had(cache, capsys):
-    assert main([]) == 0
+    assert main(["data"]) == 0
     out = capsys.readouterr().out
     assert "2,999 / 750 / 1,250" in out
     assert "8,000 / 2,000 / 2,000" in out
-    assert main(["--source", "official"]) == 1
+    assert main(["data", "--source", "official"]) == 1
     assert "refuses the stand-in for genome" in capsys.readouterr().err
 
 
