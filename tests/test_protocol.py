@@ -31,7 +31,7 @@ from qfl_core.studies.protocol.distance import distance, half_interval
 
 
 def plan(complete=True) -> Plan:
-    return Plan.of(load_profile("paper").parts["protocol"], complete)
+    return Plan.of(load_profile("paper").sections["protocol"], complete)
 
 
 def two_levels(**changes) -> Plan:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qfl_core.base.files import write_text
 from qfl_core.config import load_profile
-from qfl_core.runs.records import write_text
 from qfl_core.studies.protocol import ALL, Plan, Search, run_search, write_search
 
 
