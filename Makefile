@@ -38,7 +38,7 @@ lock: setup ## Refresh requirements.lock from pyproject.toml
 
 .PHONY: data
 data: setup ## Find or download the official files and say what will be used
-	@$(PY) -m qfl_core.data
+	@$(PY) -m qfl_core data
 
 ##@ Reproduce
 
@@ -97,7 +97,7 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 
 .PHONY: protocol-search
 protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
-	@$(PY) -m qfl_core.studies.protocol --profile $(PROFILE)
+	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
@@ -116,7 +116,7 @@ refresh-reference: setup ## Write the smoke results that the tests compare with 
 # QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE come from the environment alone.
 .PHONY: hardware
 hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=120, DATASET=, PROFILE=)
-	@$(PY) -m qfl_core.hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
+	@$(PY) -m qfl_core hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
 	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
 	  $(if $(DATASET),--dataset $(DATASET))
 

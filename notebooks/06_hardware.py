@@ -23,7 +23,7 @@
 # export QISKIT_IBM_INSTANCE=...
 # make hardware DRY_RUN=1 BACKEND=ibm_fez      # circuits, shots, estimated QPU seconds; submits nothing
 # make hardware BACKEND=ibm_fez MAX_SECONDS=300
-# python -m qfl_core.hardware replay           # later, without the account: draws from the saved counts
+# python -m qfl_core hardware replay           # later, without the account: draws from the saved counts
 # ```
 
 # %% tags=["parameters"]

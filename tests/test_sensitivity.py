@@ -37,7 +37,7 @@ def profile():
 @pytest.mark.parametrize("name", ["paper", "smoke"])
 def test_every_level_of_the_profiles_makes_a_config_of_its_own(name):
     profile = load_profile(name)
-    part = profile.parts["sensitivity"]
+    part = profile.sections["sensitivity"]
     for setting, how in SETTINGS.items():
         configs = {profile.config(part["tracks"][0], **how.overrides(level)) for level in part[setting]}
         assert len(configs) == len(part[setting]), setting

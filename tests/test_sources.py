@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import qfl_core.data
+from qfl_core.__main__ import main
 from qfl_core.base.errors import DataError
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import baf, breast_cancer, data_source, genome, load_splits, sources
-from qfl_core.data.__main__ import main
 from qfl_core.data.standin import common as standin
 from qfl_core.data.standin.baf import generate_baf
 
@@ -426,11 +426,11 @@ def test_a_docstring_of_a_generator_does_not_change_the_stand_in_s_digest(monkey
 
 
 def test_make_data_reports_both_sets_and_fails_where_official_cannot_be_had(cache, capsys):
-    assert main([]) == 0
+    assert main(["data"]) == 0
     out = capsys.readouterr().out
     assert "2,999 / 750 / 1,250" in out
     assert "8,000 / 2,000 / 2,000" in out
-    assert main(["--source", "official"]) == 1
+    assert main(["data", "--source", "official"]) == 1
     assert "refuses the stand-in for genome" in capsys.readouterr().err
 
 

@@ -89,7 +89,7 @@ def executed_curves(folder: Folder) -> pd.DataFrame:
 
 
 def scores(y: np.ndarray, p: np.ndarray, reference: np.ndarray) -> dict[str, np.ndarray]:
-    """Return accuracy, ROC-AUC and the total variation distance from the noiseless model, of p (..., n) each (...,).
+    """Return accuracy, ROC-AUC and total variation distance from the noiseless model of p (..., n), each as (...,).
 
     The predicted distribution of a sample is (1 - p, p), so its distance is |p - p_noiseless|; the mean over samples.
     """
@@ -109,7 +109,7 @@ def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np
     ``again`` are repeats of the shots: what measuring once more would give if the measured shares were the truth.
     """
     found, repeats = scores(y, p, reference), scores(y, again, reference)
-    row = {}
+    row: dict[str, float] = {}
     for name, value in found.items():
         low, high = np.quantile(repeats[name], [0.025, 0.975])
         row |= {name: float(value), f"{name}_low": float(min(low, value)), f"{name}_high": float(max(high, value))}

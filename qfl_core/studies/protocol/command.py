@@ -1,35 +1,32 @@
-"""``python -m qfl_core.studies.protocol``: run the complete protocol search, write its tables and figure, say what it found."""
+"""The command ``protocol``: run the complete protocol search, write its tables and figure, say what it found."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from qfl_core.base.errors import exit_code
 from qfl_core.base.files import write_text
 from qfl_core.config import load_profile
 from qfl_core.studies.protocol import ALL, Plan, Search, run_search, write_search
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Read the command line; return 0, or 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m qfl_core.studies.protocol", description=__doc__)
-    parser.add_argument("--profile", default="paper")
+def add_protocol(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``protocol``."""
+    parser.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
     parser.add_argument("--out", type=Path, default=Path("build/protocol-search"), help="folder of tables and figure")
-    asked = parser.parse_args(arguments)
-    return exit_code("qfl_core.studies.protocol", lambda: _search(asked.profile, asked.out), "the same command goes on")
+    parser.set_defaults(command=_search, interrupted="the same command goes on")
 
 
-def _search(profile: str, out: Path) -> int:
+def _search(asked: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
     from qfl_core.figures import apply_style
     from qfl_core.figures.studies import protocol_search
 
-    settings = load_profile(profile)
+    settings = load_profile(asked.profile)
     search = run_search(settings, Plan.of(settings.section("protocol", {}), complete=True))
+    out = asked.out
     write_search(search, out)
     apply_style(final=True)
     protocol_search(search).save(out)
@@ -60,7 +57,3 @@ def report(search: Search) -> str:
             lines.append(f"winner - {role}: {gap:+.3f} ± {half:.3f}, paired over seeds")
     lines.append(f"standard deviation of a number from seed to seed: {stage.spread:.3f}")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
