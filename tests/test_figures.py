@@ -8,14 +8,14 @@ from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, results
 from qfl_core.figures.style import METHOD_COLOURS, write
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     small = {"rounds": 2, "clients": 2, "train_size": 300, "val_size": 100, "test_size": 100, "source": "stand-in"}
     folder = tmp_path_factory.mktemp("results")
-    return run_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
+    return get_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
 
 
 @pytest.fixture

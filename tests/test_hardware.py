@@ -52,8 +52,8 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    for module in ("plan", "noise_study"):
-        monkeypatch.setattr(f"qfl_core.hardware.{module}.load_splits", lambda config: planted_splits())
+    for module in ("hardware.plan", "studies.noise"):
+        monkeypatch.setattr(f"qfl_core.{module}.load_splits", lambda config: planted_splits())
 
 
 @pytest.fixture(scope="module")

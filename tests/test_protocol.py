@@ -21,8 +21,7 @@ from qfl_core.studies.protocol import (
     paper_numbers,
     predicted,
     profile_candidate,
-    read_search,
-    run_search,
+    protocol_search,
     write_search,
 )
 from qfl_core.studies.protocol.__main__ import main, report
@@ -34,7 +33,7 @@ def plan(complete=True) -> Plan:
 
 
 def two_levels(**changes) -> Plan:
-    part = {
+    section = {
         "tracks": ["baf"],
         "factors": {
             "clients": {"2": {"clients": 2}, "3": {"clients": 3}},
@@ -44,7 +43,7 @@ def two_levels(**changes) -> Plan:
         "finalists": 1,
         "final_seeds": [110, 111, 112],
     }
-    return Plan.of(part | changes)
+    return Plan.of(section | changes)
 
 
 def levels(candidates) -> np.ndarray:
@@ -180,9 +179,9 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
     profile = load_profile("smoke", experiment={"common": small})
     tried = two_levels()
     with pytest.raises(RunError, match="24 runs of track"):
-        read_search(profile, tried, tmp_path)
-    ran = run_search(profile, tried, tmp_path)
-    again = read_search(profile, tried, tmp_path)
+        protocol_search(profile, tried, tmp_path, train=False)
+    ran = protocol_search(profile, tried, tmp_path)
+    again = protocol_search(profile, tried, tmp_path, train=False)
     pd.testing.assert_frame_equal(ran.candidates, again.candidates)
     assert ran.winner == again.winner != ran.runner_up
     assert DEFAULTS in ran.final.candidates

@@ -1,4 +1,4 @@
-"""Verdicts as tables: one row a claim, one row a part, and the same as CSV and Markdown."""
+"""Verdicts as tables: one row per claim or one row per part, also written as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pandas as pd
 
 from qfl_core.analysis.tables import markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
+from qfl_core.base.numbers import interval, number, significant
 from qfl_core.runs.records import write_text
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row a claim: its verdict, and estimate, interval, corrected p and paper's value of the deciding part.
+    """Return one row per claim: its verdict, and the estimate, interval, corrected p and paper's value of one part.
 
-    The deciding part is, of those with the claim's verdict, the one that supports the claim least (smallest d_z).
+    That part decides: of the parts with the claim's verdict it supports the claim least (it has the smallest d_z).
     """
     rows = []
     for verdict in verdicts:
@@ -38,7 +39,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 
 def parts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row a part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
+    """Return one row per part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
     rows = []
     for verdict in verdicts:
         letters = [chr(ord("a") + i) if len(verdict.parts) > 1 else "" for i in range(len(verdict.parts))]
@@ -103,10 +104,10 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
 def shown_numbers(row) -> dict[str, object]:
     """Return the numbers of a row of either table, as text that a reader sees."""
     return {
-        "claimed": f"{row.claimed} {_sign(row.claimed)}{row.bound:.4g}",
+        "claimed": f"{row.claimed} {_sign(row.claimed)}{significant(row.bound)}",
         "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
-        "paper": _number(row.paper),
-        "p": _number(row.p_corrected, "{:.3f}"),
+        "paper": number(row.paper, signed=True, missing=""),
+        "p": number(row.p_corrected, missing=""),
         "seeds": row.seeds,
     }
 
@@ -117,12 +118,8 @@ def _sign(claimed: str) -> str:
 
 def _ours(row) -> str:
     if np.isnan(row.low):
-        return f"{row.estimate:.3g}"
-    return f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
-
-
-def _number(value: float, form: str = "{:+.3f}") -> str:
-    return "" if np.isnan(value) else form.format(value)
+        return significant(row.estimate, 3)
+    return interval(row.estimate, row.low, row.high, signed=True)
 
 
 def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:

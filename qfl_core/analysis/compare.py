@@ -11,6 +11,7 @@ import pandas as pd
 
 from qfl_core.analysis.inference import effect_size, mean_interval, sign_flip_p
 from qfl_core.base.errors import AnalysisError, did_you_mean
+from qfl_core.base.numbers import interval, number
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult, tidy
@@ -49,8 +50,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.metric}: {self.a} - {self.b} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}], p = {self.p:.4f}, d_z = {self.effect:.2f}, n = {self.n}"
+            f"{self.metric}: {self.a} - {self.b} = {interval(self.difference, self.low, self.high, 4, signed=True)}, "
+            f"p = {number(self.p, 4)}, d_z = {number(self.effect, 2)}, n = {self.n}"
         )
 
 
@@ -69,7 +70,7 @@ def compare(
     Parameters
     ----------
     runs : runs, or a table such as :func:`qfl_core.load_runs` returns: columns ``method``, ``seed``, the metric, and
-        ``round`` where there are several rows a run. Runs are checked for equal settings, data and code; of a table
+        ``round`` where there are several rows per run. Runs are checked for equal settings, data and code; of a table
         only the columns it has can be checked.
     metric : a column, e.g. ``"global_accuracy"`` or ``"test_roc_auc"``.
     a, b : method slugs; a method of one's own is as good as the paper's.
@@ -116,7 +117,7 @@ def paired_values(table: pd.DataFrame, metric: str, methods: Sequence[str], at: 
     twice = rows[rows.duplicated(["method", "seed"])]
     if len(twice):
         method, seed = twice.iloc[0][["method", "seed"]]
-        raise AnalysisError(f"{method} has more than one row for seed {seed}; keep one run (or one part) a seed")
+        raise AnalysisError(f"{method} has more than one row for seed {seed}; keep one run (or one part) per seed")
     return rows.pivot(index="seed", columns="method", values=metric)
 
 

@@ -1,4 +1,4 @@
-"""What claims are judged on: runs by track, device results and theory checks, as one number a seed for each part."""
+"""What claims are judged on: runs by track, device results and theory checks, as one number per seed and part."""
 
 from __future__ import annotations
 

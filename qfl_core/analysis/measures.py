@@ -1,4 +1,4 @@
-"""Measures: small functions that turn the tables of one run, or of one run a method, into one number a seed.
+"""Measures: small functions that turn the tables of one run, or of one run per method, into one number per seed.
 
 A measure is built by naming a column, which is checked at once: a claim about a column that no run has cannot exist.
 """
@@ -16,7 +16,7 @@ from qfl_core.base.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult
 from qfl_core.runs.records import SCHEMA
 
-#: One run a method, in the order that a claim names them -> a number (NaN where it is not defined).
+#: One run per method, in the order that a claim names them -> a number (NaN where it is not defined).
 Measure = Callable[..., float]
 
 
@@ -129,7 +129,7 @@ def share_of_rounds_above(column: str) -> Measure:
     return lambda a, b: float((_curve(a, column) > _curve(b, column)).mean())
 
 
-# The client trace: one row a round, client and unfold.
+# The client trace: one row per round, client and unfold.
 
 
 def log_variation(rate: str) -> Measure:
@@ -193,7 +193,7 @@ def device_distance(checkpoints: pd.DataFrame) -> float:
     return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
 
 
-# Theory points, from :class:`qfl_core.studies.theory.Theory`; one value a federation.
+# Theory points, from :class:`Theory`; one value per federation.
 
 
 def gradient_error(theory: Theory) -> tuple[float, ...]:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS
+from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER, QUALITATIVE, QUALITIES
-from qfl_core.analysis.summary import FINAL_METRICS, intervals, last_rounds
+from qfl_core.analysis.summary import FINAL_METRICS, last_rounds
+from qfl_core.base.numbers import number, span
 from qfl_core.config import ExperimentConfig, Profile, track_dataset
 from qfl_core.runs.records import write_text
 
@@ -67,7 +69,7 @@ def _values(configs: list[ExperimentConfig], field: str) -> str:
 
 
 def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFrame:
-    """Return the paper's table of datasets, a row a track; ``sources`` maps tracks to what was used."""
+    """Return the paper's table of datasets, one row per track; ``sources`` maps each track to the data it used."""
     rows = []
     for track, source in sources.items():
         config = settings.config(track)
@@ -80,7 +82,7 @@ def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFram
                 "Data": source,
                 "Encoding": config.encoding,
                 "QNN features": config.features,
-                "Angle range": f"[{config.angle_range[0]:g}, {config.angle_range[1]:.3g}]",
+                "Angle range": span(*config.angle_range),
                 "Train / validation / test": f"{config.train_size} / {config.val_size} / {config.test_size}",
             }
         )
@@ -126,7 +128,10 @@ def _mark(means: pd.Series, method: str, lower: bool) -> int:
 
 
 def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the last round's metrics with 95 % intervals over seeds, a row each, the paper's number beside ours."""
+    """Return the last round's metrics with 95 % intervals over seeds, and the paper's number beside each.
+
+    One row per track, metric and method.
+    """
     parts = []
     for track, table in rounds.items():
         last = last_rounds(table)
@@ -138,6 +143,23 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     table["method"] = table["method"].map({name: method.label for name, method in METHODS.items()})
     table["paper inside"] = table["paper"].between(table["low"], table["high"]).where(table["paper"].notna())
     return table[["track", "metric", "method", "mean", "low", "high", "seeds", "paper", "paper inside"]]
+
+
+def roles_table() -> pd.DataFrame:
+    """Return the paper's table of roles, one row per method, made from the methods' switches."""
+    mark = {True: "✓", False: "×"}
+    rows = [
+        {
+            "Method": method.label,
+            "Deep unfold": mark[method.unfolded],
+            "Controller": mark[method.controller],
+            "Best unfold": mark[method.best_unfold],
+            "Drift control": mark[method.proximal or method.projection],
+            "Role": method.role,
+        }
+        for method in METHODS.values()
+    ]
+    return pd.DataFrame(rows)
 
 
 def notation_table() -> pd.DataFrame:
@@ -204,5 +226,5 @@ def _escaped(text: str) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.3f}"
+        return number(value, missing="")
     return "" if value is None or value is pd.NA else str(value)

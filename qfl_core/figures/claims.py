@@ -1,4 +1,4 @@
-"""Forest plots of the paper's claims: our interval, the paper's value and the verdict, one row a part of a claim."""
+"""Forest plots of the paper's claims: our interval, the paper's value and the verdict, one row per part of a claim."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import SAFE
 
@@ -84,7 +85,7 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
         if not np.isnan(row.paper):
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
-        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {row.p_corrected:.3f}"
+        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {number(row.p_corrected)}"
         place = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
     axis.margins(x=0.08)

@@ -36,7 +36,7 @@ def _position(axis: Axes, name: str, found: tuple[np.ndarray, np.ndarray, np.nda
 
 
 def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Sheet:
-    """Return the density of each training angle, one curve a class."""
+    """Return the density of each training angle, one curve per class."""
     panels = {
         f"baf_angle_{column + 1}": partial(_density, splits=splits, column=column, class_names=class_names)
         for column in range(splits.train.X.shape[1])

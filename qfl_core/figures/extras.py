@@ -59,7 +59,7 @@ def _curves(axis: Axes, found: ExtrasStudy) -> None:
 
 
 def _factors(axis: Axes, found: ExtrasStudy) -> None:
-    """Draw a point a client and seed: the learned weight over the sample-size weight."""
+    """Draw one point per client and seed: the learned weight over the sample-size weight."""
     tracks = list(found.studies)
     for place, track in enumerate(tracks):
         factors = found.factors[found.factors["track"] == track]["factor"].to_numpy()

@@ -10,9 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS, method_named
+from qfl_core.base.numbers import significant, span
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE, TRACK_COLOURS, TRACK_MARKERS, method_colour, offsets
+from qfl_core.figures.style import (
+    METHOD_COLOURS,
+    SAFE,
+    TRACK_COLOURS,
+    TRACK_MARKERS,
+    half_width,
+    method_colour,
+    offsets,
+)
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.studies.protocol import ALL, DEFAULTS, Search
 from qfl_core.studies.sensitivity import METRICS, ControllerStudy, Sensitivity
@@ -33,7 +42,7 @@ def protocol_search(search: Search, name: str = "protocol_search") -> Sheet:
 
 
 def _candidates(axis: Axes, search: Search) -> None:
-    """Draw one row a candidate: a mark for each factor's level on the left, its distances on the right."""
+    """Draw one row per candidate: a mark for each factor's level on the left, its distances on the right."""
     table = search.candidates.reset_index()
     y = np.arange(len(table))
     tracks = search.plan.tracks if len(search.plan.tracks) > 1 else ()
@@ -79,7 +88,7 @@ def _effects(axis: Axes, search: Search) -> None:
         mine = effects[effects["track"] == track]
         y = [rows[key] + offset for key in zip(mine["factor"], mine["level"], strict=True)]
         label = "all numbers" if track == ALL else track
-        half = (mine["effect"] - mine["low"]).fillna(0)
+        half = half_width(mine, "effect")
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3, "linewidth": 1, "label": label}
         axis.errorbar(mine["effect"], y, xerr=half, **style)
     axis.axvline(0, color="0.4", linewidth=0.8)
@@ -159,7 +168,7 @@ def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
 
 def _encodings(axis: Axes, found: EncodingSearch) -> None:
     table, y = found.table, np.arange(len(found.table))
-    half = (table["high"] - table["mean"]).fillna(0)
+    half = half_width(table)
     axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=SAFE[0])
     tied = table["tied"]
     for rows, fill, label in ((tied, SAFE[0], "tied with the best"), (~tied, "white", "behind it")):
@@ -177,11 +186,11 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
 
 def _value(value: object) -> str:
     """Return a setting's value as text, intervals with two digits."""
-    return f"[{value[0]:g}, {value[1]:.3g}]" if isinstance(value, tuple) else str(value)
+    return span(*value) if isinstance(value, tuple) else str(value)
 
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:
-    """Return the metrics of the last round over the levels of one setting, a line a track."""
+    """Return the metrics of the last round over the levels of one setting, one line per track."""
     table = found.table()
     panels = {
         f"sensitivity_{found.name}_{metric.removeprefix('test_')}": partial(
@@ -198,10 +207,12 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
     for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
-        half = (mine["high"] - mine["mean"]).fillna(0)
+        half = half_width(mine)
         style = {"fmt": f"{_MARKERS[track]}-", "color": _TRACKS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track, **style)
-    axis.set_xticks(range(len(levels)), [f"{level:g}" if isinstance(level, int | float) else level for level in levels])
+    axis.set_xticks(
+        range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
+    )
     axis.set(title=title, xlabel=label, ylabel="")
 
 
@@ -223,7 +234,7 @@ def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
     for offset, track in zip(offsets(len(tracks), 0.12), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
-        half = (mine["high"] - mine["mean"]).fillna(0)
+        half = half_width(mine)
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3.5, "linewidth": 1, "label": track}
         axis.errorbar(mine["mean"], y, xerr=half, **style)
     axis.axvline(0, color="0.3", linewidth=0.8)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
@@ -40,6 +41,11 @@ def method_colour(name: str) -> str:
 def offsets(count: int, widest: float) -> np.ndarray:
     """Return where several marks of one row stand, around its middle."""
     return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
+
+
+def half_width(table: pd.DataFrame, middle: str = "mean") -> pd.Series:
+    """Return what an error bar shows of each row: the distance from the middle to ``high``, 0 where there is none."""
+    return (table["high"] - table[middle]).fillna(0)
 
 
 def apply_style(final: bool = True) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.algorithm.federation import make_qnn
-from qfl_core.algorithm.metrics import roc_auc
+from qfl_core.algorithm.metrics import classification
 from qfl_core.analysis.measures import device_distance, device_unsteadiness
 from qfl_core.base.streams import stream
 from qfl_core.data import load_splits
@@ -40,7 +40,7 @@ def snapshot(config: HardwareConfig):
 def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
     """Return the last checkpoints' scores for every noise scale and number of shots, 0 shots being exact values.
 
-    One row a method, seed, noise scale and shots, on the whole test part; runs share features and circuit.
+    One row per method, seed, noise scale and number of shots, on the whole test part; runs share features and circuit.
     """
     device = device or study_device(runs[0], config)
     parts = {run.config.seed: load_splits(run.config).test for run in runs}
@@ -66,7 +66,7 @@ def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device
 def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
     """Return every checkpoint's accuracy, noiseless and under the device's noise at ``config.shots``.
 
-    One row a method, seed, checkpoint and kind (exact, shots, noisy), on the whole test part.
+    One row per method, seed, checkpoint and kind (exact, shots, noisy), on the whole test part.
     """
     device = device or study_device(runs[0], config)
     exact, noisy = make_engine("statevector", device.qnn), device.density()
@@ -124,10 +124,5 @@ def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
 
 
 def _scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    both = 0 < y.sum() < len(y)
-    predicted = p >= 0.5
-    return {
-        "accuracy": float((predicted == (y == 1)).mean()),
-        "balanced_accuracy": float((predicted[y == 1].mean() + 1 - predicted[y == 0].mean()) / 2) if both else np.nan,
-        "roc_auc": roc_auc(y, p) if both else float("nan"),
-    }
+    found = classification(y, p)
+    return {name: found[name] for name in ("accuracy", "balanced_accuracy", "roc_auc")}

@@ -62,7 +62,7 @@ def pooled_qnn(
     engine = make_engine("statevector", qnn)
     encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
     y = splits.train.y
-    weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half a class
+    weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half per class
     value, slope = LOSSES[config.loss]
 
     def loss(points: np.ndarray) -> np.ndarray:
@@ -85,12 +85,12 @@ def pooled_qnn(
 
 
 def pooled_scores(
-    configs: Iterable[ExperimentConfig], folder: Path, recipe: Recipe = DEFAULT_RECIPE, train: bool = True
+    configs: Iterable[ExperimentConfig], folder: Path, recipe: Recipe = DEFAULT_RECIPE, *, train: bool = True
 ) -> pd.DataFrame:
-    """Return one row a config and part (``val``, ``test``): its place among the configs, seed, part, metrics.
+    """Return one row per config and part (``val``, ``test``): its place among the configs, seed, part, metrics.
 
-    Scores are kept in ``pooled/`` of the folder under the digest of config, data, code and recipe. Without ``train``,
-    a missing one is a :class:`RunError`.
+    Scores are kept in ``pooled/`` of the folder under the digest of config, data, code and recipe. With ``train`` False
+    a missing one is a :class:`RunError`, and nothing is trained.
     """
     wanted = [ExperimentConfig(**{name: getattr(c, name) for name in _POOLED_FIELDS}) for c in configs]
     data = {name: load_splits(c).provenance.sha256 for name, c in {c.dataset: c for c in wanted}.items()}

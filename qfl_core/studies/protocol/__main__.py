@@ -1,4 +1,4 @@
-"""``python -m qfl_core.studies.protocol``: run the complete protocol search, write its tables and figure, say what it found."""
+"""``python -m qfl_core.studies.protocol``: run the complete protocol search, write its tables, figure and report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 from qfl_core.base.errors import exit_code
+from qfl_core.base.numbers import number, plus_minus
 from qfl_core.config import load_profile
 from qfl_core.runs.records import write_text
-from qfl_core.studies.protocol import ALL, Plan, Search, run_search, write_search
+from qfl_core.studies.protocol import ALL, Plan, Search, protocol_search, write_search
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,13 +27,13 @@ def _search(profile: str, out: Path) -> int:
 
     matplotlib.use("Agg")
     from qfl_core.figures import apply_style
-    from qfl_core.figures.studies import protocol_search
+    from qfl_core.figures import studies as figures
 
     settings = load_profile(profile)
-    search = run_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
+    search = protocol_search(settings, Plan.of(settings.part("protocol", {}), complete=True))
     write_search(search, out)
     apply_style(final=True)
-    protocol_search(search).save(out)
+    figures.protocol_search(search).save(out)
     write_text(out / "report.txt", report(search) + "\n")
     print(report(search))
     print(f"tables and figure: {out}")
@@ -50,16 +51,20 @@ def report(search: Search) -> str:
     for role, candidate in shown.items():
         if candidate in stage.candidates:
             row = stage.table.loc[candidate]
-            parts = ", ".join(f"{track} {row[track]:.3f} ± {row[f'{track} ±']:.3f}" for track in (ALL, *tracks))
+            distances = ", ".join(f"{name} {_shown(row[name], row[f'{name} ±'])}" for name in (ALL, *tracks))
             levels = ", ".join(f"{factor} {level}" for factor, level in search.plan.levels(candidate).items())
-            lines.append(f"{role}: {parts} ({levels or 'its own settings'})")
+            lines.append(f"{role}: {distances} ({levels or 'its own settings'})")
     others = {"profile": search.profile} if search.winner != search.profile else {"runner-up": search.runner_up}
     for role, other in others.items():
         if other in stage.candidates:
             gap, half = stage.difference(search.winner, other)
-            lines.append(f"winner - {role}: {gap:+.3f} ± {half:.3f}, paired over seeds")
-    lines.append(f"standard deviation of a number from seed to seed: {stage.spread:.3f}")
+            lines.append(f"winner - {role}: {_shown(gap, half, signed=True)}, paired over seeds")
+    lines.append(f"standard deviation of a number from seed to seed: {number(stage.spread, missing='nan')}")
     return "\n".join(lines)
+
+
+def _shown(value: float, half: float, signed: bool = False) -> str:
+    return plus_minus(value, half, signed=signed, missing="nan")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from qfl_core.analysis.inference import student_half
 from qfl_core.analysis.paper import PAPER
 
 #: All numbers together, beside the tracks.
@@ -85,10 +85,13 @@ def distance(numbers: np.ndarray, paper: np.ndarray) -> np.ndarray:
 
 
 def half_interval(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
-    """Return half the 95 % interval of a statistic of ``values`` (candidates, seeds, ...): a jackknife over seeds."""
+    """Return half the 95 % interval of a statistic of ``values`` (candidates, seeds, ...).
+
+    The standard error is the jackknife's over seeds; fewer than three seeds give NaN.
+    """
     n = values.shape[1]
     if n < 3:
         return np.full_like(statistic(values), np.nan)
     left_out = np.array([statistic(np.delete(values, i, axis=1)) for i in range(n)])
     error = np.sqrt((n - 1) / n * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
-    return student.ppf(0.975, n - 1) * error
+    return student_half(error, n - 1)

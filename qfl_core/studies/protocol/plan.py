@@ -32,13 +32,13 @@ class Plan:
     final_seeds: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, part: Mapping[str, Any], complete: bool = False) -> Plan:
-        """Read the ``protocol`` part of a profile; its ``complete`` section wins where the complete search is meant.
+    def of(cls, section: Mapping[str, Any], complete: bool = False) -> Plan:
+        """Read the ``protocol`` section of a profile; its ``complete`` values win where the complete search is meant.
 
-        Its ``encodings`` section is :func:`qfl_core.studies.clean.encoding_search`'s.
+        Its ``encodings`` belong to :func:`qfl_core.studies.clean.encoding_search` and are left out.
         """
-        values = {key: value for key, value in part.items() if key not in ("complete", "encodings")}
-        values |= (part.get("complete") or {}) if complete else {}
+        values = {key: value for key, value in section.items() if key not in ("complete", "encodings")}
+        values |= (section.get("complete") or {}) if complete else {}
         known = [f.name for f in fields(cls)]
         for key in values:
             if key not in known:
@@ -77,7 +77,7 @@ class Plan:
 
     @cached_property
     def candidates(self) -> list[str]:
-        """The screened candidates, one digit a factor: the number of its level."""
+        """The screened candidates, one digit per factor: the number of its level."""
         found = []
         for levels in itertools.product(*(range(len(self.factors[name])) for name in self.basic)):
             level = dict(zip(self.basic, levels, strict=True))
