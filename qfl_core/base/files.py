@@ -1,0 +1,72 @@
+"""How files are written: whole or not at all, and by one process at a time where a lock is held.
+
+This is the only module that writes to a temporary name and renames.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock
+
+from qfl_core.base.errors import RunError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, whole or not at all; line ends stay as they are in ``text``.
+
+    See :func:`write_bytes` for what happens when the writing fails.
+    """
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    The data go to a new file with a unique name in the same folder, which then takes the name ``path``. A reader
+    therefore sees the old content or the new content, and several processes may write the same path at the same time.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written. The old content then stays, and the temporary file is removed.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` inside the ``with`` block; create its folder where it is missing.
+
+    Another process, or another thread, waits until the lock is free. When a process is killed, the operating system
+    releases its lock. The lock file itself stays.
+
+    Raises
+    ------
+    RunError
+        When the folder or the lock file cannot be written.
+    """
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot write results to {path.parent}: {reason}; complete rounds are kept") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,119 @@
+"""A file is written whole or not at all, whoever else writes it; a lock lets one process in at a time."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from qfl_core.base import files
+from qfl_core.base.errors import RunError
+
+WRITER = """
+import sys
+from pathlib import Path
+from qfl_core.base.files import write_text
+for i in range(300):
+    write_text(Path(sys.argv[1]), f"{sys.argv[2]} {i}\\n" * 2000)
+"""
+
+COUNTER = """
+import sys
+from pathlib import Path
+from qfl_core.base.files import locked
+count = Path(sys.argv[1])
+for _ in range(30):
+    with locked(count.with_name("lock")):
+        count.write_text(str(int(count.read_text()) + 1))
+"""
+
+
+def test_two_processes_write_the_same_file_and_it_is_always_whole(tmp_path):
+    path = tmp_path / "shared.txt"
+    files.write_text(path, "start\n" * 2000)
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name]) for name in ("left", "right")]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        lines = path.read_text().splitlines()
+        assert len(lines) == 2000
+        assert len(set(lines)) == 1
+        seen.add(lines[0].split()[0])
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert {"left", "right"} & seen
+    assert [p.name for p in tmp_path.iterdir()] == ["shared.txt"]
+
+
+def test_text_is_utf_8_with_its_own_line_ends(tmp_path):
+    files.write_text(tmp_path / "a", "η\r\nδ\n")
+    assert (tmp_path / "a").read_bytes() == "η\r\nδ\n".encode()
+
+
+def test_a_new_file_has_the_permissions_that_any_new_file_has(tmp_path):
+    files.write_bytes(tmp_path / "ours", b"")
+    (tmp_path / "theirs").touch()
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "theirs").stat().st_mode
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failing_write_keeps_the_old_content_and_leaves_no_temporary_file(tmp_path, monkeypatch, failing, error):
+    path = tmp_path / "kept"
+    files.write_text(path, "old")
+
+    def fail(*args):
+        raise error
+
+    owner = os if failing == "fsync" else Path
+    monkeypatch.setattr(owner, failing, fail)
+    with pytest.raises(type(error)):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_missing_folder_is_an_error_of_the_operating_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.write_text(tmp_path / "nowhere" / "a", "text")
+
+
+def test_the_lock_lets_one_process_in_at_a_time(tmp_path):
+    count = tmp_path / "count"
+    count.write_text("0")
+    workers = [subprocess.Popen([sys.executable, "-c", COUNTER, count]) for _ in range(2)]
+    assert [worker.wait() for worker in workers] == [0, 0]
+    assert count.read_text() == "60"
+
+
+def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path):
+    lock = tmp_path / "new" / "folder" / "lock"
+    entered = []
+
+    def enter():
+        with files.locked(lock):
+            entered.append("second")
+
+    with pytest.raises(ValueError, match="inside"), files.locked(lock):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        time.sleep(0.2)
+        entered.append("first")
+        raise ValueError("inside")
+    thread.join(10)
+    assert entered == ["first", "second"]
+
+
+def test_a_lock_that_cannot_be_written_is_a_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot write results to .*file.*complete rounds are kept"):
+        with files.locked(tmp_path / "file" / "lock"):
+            pytest.fail("the lock was granted")
+
+
+def test_errors_inside_the_lock_stay_what_they_are(tmp_path):
+    with pytest.raises(OSError, match="of the caller") as caught:
+        with files.locked(tmp_path / "lock"):
+            raise OSError("of the caller")
+    assert not isinstance(caught.value, RunError)
