@@ -10,8 +10,8 @@ import pandas as pd
 
 from qfl_core.analysis.tables import markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
+from qfl_core.base.files import write_text
 from qfl_core.base.numbers import interval, number, significant
-from qfl_core.runs.records import write_text
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:

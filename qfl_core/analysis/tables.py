@@ -13,9 +13,9 @@ from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER, QUALITATIVE, QUALITIES
 from qfl_core.analysis.summary import FINAL_METRICS, last_rounds
+from qfl_core.base.files import write_text
 from qfl_core.base.numbers import number, span
 from qfl_core.config import ExperimentConfig, Profile, track_dataset
-from qfl_core.runs.records import write_text
 
 #: A method within this share of the distance from best to worst is competitive.
 COMPETITIVE = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -11,6 +12,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
+from qfl_core.base.files import write_bytes
 from qfl_core.base.registry import METHOD_NAMES
 
 #: Seaborn's colour-blind safe palette.
@@ -70,7 +72,7 @@ def apply_style(final: bool = True) -> None:
 
 
 def write(figure: Figure, name: str, folder: Path) -> None:
-    """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
+    """Write ``<name>.pdf`` and ``<name>.png``, each whole or not at all; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine := figure.get_layout_engine():
         shown = figure.dpi
@@ -82,10 +84,9 @@ def write(figure: Figure, name: str, folder: Path) -> None:
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
         for ending, metadata in clean.items():
-            target = folder / f"{name}.{ending}"
-            temporary = folder / f".{name}.{ending}.part"
-            figure.savefig(temporary, format=ending, metadata=metadata)
-            temporary.replace(target)
+            drawn = BytesIO()
+            figure.savefig(drawn, format=ending, metadata=metadata)
+            write_bytes(folder / f"{name}.{ending}", drawn.getvalue())
 
 
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:

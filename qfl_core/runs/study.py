@@ -12,12 +12,12 @@ from typing import TypeVar
 import pandas as pd
 
 from qfl_core.base.errors import RunError
+from qfl_core.base.files import write_text
 from qfl_core.base.paths import results_dir
 from qfl_core.config import ExperimentConfig, Profile
 from qfl_core.data import load_splits
 from qfl_core.data.audit import audit
 from qfl_core.runs import RunResult, finished_run, tidy
-from qfl_core.runs.records import write_text
 from qfl_core.runs.sweep import grid, sweep
 
 #: The references that figures draw: what knowing nothing scores, and two classical models on the same angles.

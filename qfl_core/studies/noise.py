@@ -16,6 +16,7 @@ import pandas as pd
 from qfl_core.algorithm.federation import make_qnn
 from qfl_core.algorithm.metrics import classification
 from qfl_core.analysis.measures import device_distance, device_unsteadiness
+from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
 from qfl_core.data import load_splits
 from qfl_core.engines import make_engine
@@ -24,7 +25,6 @@ from qfl_core.hardware.checkpoints import load_checkpoints
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import Device, compile_for, fake_backend, fake_twin
 from qfl_core.runs import RunResult
-from qfl_core.runs.records import write_text
 
 
 def study_device(run: RunResult, config: HardwareConfig) -> Device:

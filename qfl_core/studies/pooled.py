@@ -16,13 +16,13 @@ from qfl_core.algorithm.losses import EXACT_MARGIN, LOSSES
 from qfl_core.algorithm.metrics import classification
 from qfl_core.algorithm.optimizers import library_adam
 from qfl_core.base.errors import RunError
+from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
 from qfl_core.engines import make_engine
 from qfl_core.engines.qnn import QNN
 from qfl_core.runs import run_identity
-from qfl_core.runs.records import write_text
 
 #: What the pooled model depends on; all else in a config is about federation.
 _POOLED_FIELDS = (

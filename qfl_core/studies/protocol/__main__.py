@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from qfl_core.base.errors import exit_code
+from qfl_core.base.files import write_text
 from qfl_core.base.numbers import number, plus_minus
 from qfl_core.config import load_profile
-from qfl_core.runs.records import write_text
 from qfl_core.studies.protocol import ALL, Plan, Search, protocol_search, write_search
 
 

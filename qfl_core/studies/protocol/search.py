@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.analysis.inference import student_half
+from qfl_core.base.files import write_text
 from qfl_core.config import Profile
-from qfl_core.runs.records import write_text
 from qfl_core.runs.study import Study, get_variants
 from qfl_core.studies.protocol.distance import ALL, Stage, paper_numbers
 from qfl_core.studies.protocol.plan import DEFAULTS, Plan
