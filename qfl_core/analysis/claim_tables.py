@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,38 @@ from qfl_core.analysis.tables import markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
 from qfl_core.base.files import write_text
 from qfl_core.base.numbers import interval, number, significant
+
+
+class NumbersRow(Protocol):
+    """What a row of both tables holds, as ``itertuples`` gives it."""
+
+    verdict: str
+    note: str
+    source: str
+    claimed: str
+    bound: float
+    estimate: float
+    low: float
+    high: float
+    p_corrected: float
+    paper: float
+    seeds: int
+
+
+class ClaimRow(NumbersRow, Protocol):
+    """A row of :func:`claims_table`."""
+
+    id: str
+    claim: str
+    parts_holding: str
+    deciding_part: str
+
+
+class PartRow(NumbersRow, Protocol):
+    """A row of :func:`parts_table`."""
+
+    part: str
+    text: str
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
@@ -93,7 +126,7 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
             **shown_numbers(row),
             "data": row.source,
         }
-        for row in claims_table(verdicts).itertuples()
+        for row in cast(Iterable[ClaimRow], claims_table(verdicts).itertuples())
     ]
     return (
         f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
@@ -101,7 +134,7 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     ) + markdown(pd.DataFrame(rows))
 
 
-def shown_numbers(row) -> dict[str, object]:
+def shown_numbers(row: NumbersRow) -> dict[str, object]:
     """Return the numbers of a row of either table, as text that a reader sees."""
     return {
         "claimed": f"{row.claimed} {_sign(row.claimed)}{significant(row.bound)}",
@@ -116,7 +149,7 @@ def _sign(claimed: str) -> str:
     return {"within": "±", "always": "≤ "}.get(claimed, "")
 
 
-def _ours(row) -> str:
+def _ours(row: NumbersRow) -> str:
     if np.isnan(row.low):
         return significant(row.estimate, 3)
     return interval(row.estimate, row.low, row.high, signed=True)

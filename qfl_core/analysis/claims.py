@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qfl_core.algorithm.methods import METHODS
-from qfl_core.analysis.measures import Measure
+from qfl_core.analysis.measures import Measure, TheoryMeasure
 from qfl_core.base.errors import AnalysisError, did_you_mean
 
 TRACKS = ("baf", "genome", "hardware", "theory")
@@ -29,7 +29,7 @@ class Part:
     text: str
     track: str
     methods: tuple[str, ...]
-    measure: Measure
+    measure: Measure | TheoryMeasure
     claimed: str = "above"
     bound: float = 0.0
     paper: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,8 @@ class Evidence:
         cls, studies: Mapping[str, Sequence[RunResult]], hardware: pd.DataFrame | None, theory: Theory | None
     ) -> Evidence:
         """Sort runs by method and seed, refusing mixtures; none of the sources has to be there."""
-        runs, sources = {}, {}
+        runs: dict[str, Mapping[str, Mapping[int, Any]]] = {}
+        sources: dict[str, str] = {}
         for track, given in studies.items():
             if track not in RUN_TRACKS:
                 hint = did_you_mean(track, RUN_TRACKS)
@@ -70,7 +71,14 @@ class Evidence:
         defined = values[np.isfinite(values)]
         return defined, "; ".join(self._notes(part, methods, paired, values, defined))
 
-    def _notes(self, part: Part, methods: Mapping, paired: list[int], values: pd.Series, defined: pd.Series) -> list:
+    def _notes(
+        self,
+        part: Part,
+        methods: Mapping[str, Mapping[int, Any]],
+        paired: list[int],
+        values: pd.Series,
+        defined: pd.Series,
+    ) -> list[str]:
         notes = []
         for method in part.methods:
             lost = sorted({seed for runs in methods.values() for seed in runs} - set(methods[method]))
@@ -120,6 +128,7 @@ def _checkpoints(table: pd.DataFrame) -> tuple[dict[str, dict[int, pd.DataFrame]
     wide = table.pivot(index=["method", "seed", "checkpoint"], columns="kind", values="accuracy")
     wide = wide.rename(columns={device: "device"})[["device", "exact"]].dropna().sort_index()
     found: dict[str, dict[int, pd.DataFrame]] = {}
-    for (method, seed), rows in wide.groupby(["method", "seed"]):
+    for key, rows in wide.groupby(["method", "seed"]):
+        method, seed = cast(tuple[str, int], key)
         found.setdefault(method, {})[int(seed)] = rows
     return found, "real device" if device == "hardware" else f"simulated device ({device})"

@@ -18,6 +18,8 @@ from qfl_core.runs.records import SCHEMA
 
 #: One run per method, in the order that a claim names them -> a number (NaN where it is not defined).
 Measure = Callable[..., float]
+#: The computed theory points -> one number per federation.
+TheoryMeasure = Callable[["Theory"], tuple[float, ...]]
 
 
 @dataclass(frozen=True)

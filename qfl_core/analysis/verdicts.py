@@ -110,7 +110,9 @@ def _tests(part: Part, values: np.ndarray) -> np.ndarray:
     return np.stack(sides[part.claimed], axis=1)
 
 
-def _corrected(claims: Sequence[Claim], found: dict, seed: int) -> dict[tuple[str, int], np.ndarray]:
+def _corrected(
+    claims: Sequence[Claim], found: Mapping[tuple[str, int], tuple[pd.Series, str]], seed: int
+) -> dict[tuple[str, int], np.ndarray]:
     """Return corrected p values of every tested part; one family for all runs, another for the theory points.
 
     The federations of a theory point are not the seeds of the runs: their signs flip on their own.

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from qfl_core.analysis.claim_tables import PartRow
 from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import SAFE
+from qfl_core.figures.style import SAFE, Look
 
 #: Colour and marker of a verdict: either alone tells them apart, and the word stands beside each row.
 VERDICT_STYLE = {"holds": (SAFE[0], "o"), "fails": (SAFE[3], "X"), "undecided": ("0.45", "D"), "missing": ("0.6", "")}
-_REGION = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
-_PAPER = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
+_REGION: Look = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
+_PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
 _ROW, _FRAME = 0.17, 0.62  # inches
 
 
@@ -76,7 +78,8 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
 
     The grey band of a row is where the claim wants the value; verdict and corrected p stand at the right.
     """
-    for y, row in enumerate(rows.itertuples()):
+    shown = cast(list[PartRow], list(rows.itertuples()))
+    for y, row in enumerate(shown):
         colour, marker = VERDICT_STYLE[row.verdict]
         if not np.isnan(row.low):
             axis.plot([row.low, row.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
@@ -86,22 +89,22 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
         words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {number(row.p_corrected)}"
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+        place: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
     axis.margins(x=0.08)
     low, high = axis.get_xlim()
-    for y, row in enumerate(rows.itertuples()):
+    for y, row in enumerate(shown):
         start = {"above": row.bound, "below": low, "always": low, "within": -row.bound}[row.claimed]
         end = high if row.claimed == "above" else row.bound
         axis.plot([start, end], [y, y], **_REGION)
     axis.set_xlim(low, high)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in rows.itertuples()], fontsize=6.5)
+    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in shown], fontsize=6.5)
     axis.tick_params(axis="x", labelsize=7)
     axis.grid(axis="y", visible=False)
     axis.set_title(title, loc="left", fontsize=8)
     axis.set_xlabel(xlabel, fontsize=7, labelpad=1)
-    _key(axis, set(rows["verdict"]), rows["paper"].notna().any())
+    _key(axis, set(rows["verdict"]), bool(rows["paper"].notna().any()))
 
 
 def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:

@@ -32,7 +32,8 @@ def extensions(found: ExtrasStudy) -> Sheet:
 def _differences(axis: Axes, found: ExtrasStudy, metric: str) -> None:
     title, more_is_better = METRICS[metric]
     table = found.differences[found.differences["metric"] == metric]
-    rows, rings = {extra: place for place, extra in enumerate(BASES)}, []
+    rows = {extra: place for place, extra in enumerate(BASES)}
+    rings: list[tuple[float, float]] = []
     for offset, track in zip(offsets(len(found.studies), 0.2), found.studies, strict=True):
         mine = table[table["track"] == track]
         y = np.array([rows[extra] for extra in mine["extra"]]) + offset

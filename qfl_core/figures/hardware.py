@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.inference import intervals
@@ -86,12 +88,12 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
         axis.text(0.5, 0.5, "no job yet", ha="center", transform=axis.transAxes)
         return
     shown["job id"] = shown["job id"].map(lambda name: name if len(name) <= 20 else f"{name[:17]}...")
-    widths = [max(len(column), *shown[column].map(len)) + 1 for column in shown]
+    widths = [max(len(str(column)), *shown[column].map(len)) + 1 for column in shown]
     drawn = axis.table(
         shown.to_numpy().tolist(),
-        colLabels=list(shown),
+        colLabels=list(map(str, shown)),
         colWidths=[width / sum(widths) for width in widths],
-        bbox=(0, 0, 1, 1),
+        bbox=Bbox.unit(),
         cellLoc="left",
     )
     drawn.auto_set_font_size(False)
@@ -123,7 +125,8 @@ def _scale(axis: Axes, grid: pd.DataFrame) -> None:
 
 
 def _shots(axis: Axes, grid: pd.DataFrame) -> None:
-    closest = grid.loc[(grid["noise_scale"] - 1).abs().idxmin(), "noise_scale"]
+    scales = grid["noise_scale"].to_numpy()
+    closest = float(scales[np.abs(scales - 1).argmin()])
     table = grid[(grid["noise_scale"] == closest) & (grid["shots"] > 0)]
     _bands(axis, table, "shots")
     axis.set_xscale("log", base=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import seaborn as sns
@@ -29,7 +30,7 @@ CLASSIFICATION_2 = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "mcc": "MCC"}
 _PROX = METHOD_COLOURS["duqfl-prox"]
 
 
-def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
+def curve(axis: Axes, table: pd.DataFrame, metric: str, **line: Any) -> None:
     """Draw the mean over seeds with its 95 % interval, over rounds."""
     found = intervals(table, metric, ["round"])
     low, high = (-1, 1) if metric in ("train_test_gap", "mcc") else (0, 1)
@@ -167,7 +168,7 @@ def loss_shift_trace(study: Study) -> Sheet:
 
 
 def _shift(axis: Axes, trace: pd.DataFrame) -> None:
-    moved = trace.groupby(["seed", "round"], as_index=False)["displacement"].mean()
+    moved = trace.groupby(["seed", "round"])["displacement"].mean().reset_index()
     curve(axis, moved, "displacement", color=_PROX)
     axis.set(title="Parameter shift over rounds", ylabel="displacement of an unfold")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import matplotlib.pyplot as plt
@@ -12,6 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qfl_core.figures.style import finish, write
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 Panel = Callable[[Axes], None]
 
@@ -76,8 +80,8 @@ class Sheet:
             joblib.Parallel(n_jobs=jobs, batch_size=1)(tasks)
 
 
-def _write_panel(sheet: Sheet, name: str, folder: Path, style: Mapping[str, object]) -> None:
-    plt.rcParams.update(style)
-    figure = sheet.draw(name)
-    write(figure, name, folder)
+def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[RcKeyType, Any]) -> None:
+    with plt.rc_context(style):
+        figure = sheet.draw(name)
+        write(figure, name, folder)
     plt.close(figure)

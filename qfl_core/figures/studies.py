@@ -18,6 +18,7 @@ from qfl_core.figures.style import (
     SAFE,
     TRACK_COLOURS,
     TRACK_MARKERS,
+    Look,
     half_width,
     method_colour,
     offsets,
@@ -67,7 +68,7 @@ def _candidates(axis: Axes, search: Search) -> None:
                 filled = place[level] == 0
                 axis.plot(x, row, "o", markersize=3.2, markerfacecolor="0.25" if filled else "white", color="0.25")
         axis.annotate(factor, (x, -1), rotation=60, ha="left", va="bottom", fontsize=7, annotation_clip=False)
-    for row in np.flatnonzero(table["candidate"] == search.profile):
+    for row in map(int, np.flatnonzero(table["candidate"] == search.profile)):
         axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
         end = max(table[ALL][row] + np.nan_to_num(table[f"{ALL} ±"][row]), *(table[track][row] for track in tracks), 0)
         axis.annotate("profile", (end, row), (5, 0), textcoords="offset points", va="center", fontsize=7)
@@ -82,11 +83,12 @@ def _candidates(axis: Axes, search: Search) -> None:
 
 def _effects(axis: Axes, search: Search) -> None:
     effects = search.effects
-    rows = {key: place for place, key in enumerate(effects.groupby(["factor", "level"], sort=False).groups)}
+    steps = dict.fromkeys(zip(effects["factor"], effects["level"], strict=True))
+    rows = {step: place for place, step in enumerate(steps)}
     tracks = [ALL, *search.plan.tracks] if len(search.plan.tracks) > 1 else [ALL]
     for offset, track in zip(offsets(len(tracks), 0.22), tracks, strict=True):
         mine = effects[effects["track"] == track]
-        y = [rows[key] + offset for key in zip(mine["factor"], mine["level"], strict=True)]
+        y = [rows[step] + offset for step in zip(mine["factor"], mine["level"], strict=True)]
         label = "all numbers" if track == ALL else track
         half = half_width(mine, "effect")
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3, "linewidth": 1, "label": label}
@@ -105,7 +107,7 @@ def _numbers(axis: Axes, search: Search) -> None:
     shapes = dict(zip(FEDERATED, "osD^", strict=True))
     for place, (track, metric, method) in enumerate(paper.index):
         spread = ours[:, place].std(ddof=1) if len(ours) > 1 else 0
-        hollow = {"markerfacecolor": "white"} if track == "genome" else {}
+        hollow: Look = {"markerfacecolor": "white"} if track == "genome" else {}
         axis.errorbar(
             paper.iloc[place], ours[:, place].mean(), yerr=spread, fmt=shapes[metric], color=METHOD_COLOURS[method],
             markersize=5, linewidth=0.8, **hollow,
@@ -152,7 +154,7 @@ def _executions(axis: Axes, clean: CleanStudy) -> None:
     for method in clean.study.methods:
         mine = rounds[(rounds["method"] == method) & (rounds["round"] > 0)]
         mean = mine.groupby("round")[[column, "executions"]].mean()
-        line = {"color": method_colour(method), "label": method_named(method).label}
+        line: Look = {"color": method_colour(method), "label": method_named(method).label}
         axis.plot(mean["executions"], mean[column], marker="o", markersize=2.5, **line)
     goal = SHARE * clean.reference().mean()
     axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
@@ -255,7 +257,7 @@ def _final_eta(axis: Axes, found: ControllerStudy) -> None:
     axis.set(title="Learning rate it ends with", xlabel="mean η of the last round")
 
 
-def _level_rows(axis: Axes, levels: list) -> None:
+def _level_rows(axis: Axes, levels: list[str]) -> None:
     axis.set_yticks(range(len(levels)), levels, fontsize=7)
     axis.set_ylim(len(levels) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")

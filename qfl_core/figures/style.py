@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 
 from qfl_core.base.files import write_bytes
 from qfl_core.base.registry import METHOD_NAMES
 
+#: Keyword arguments that several calls of matplotlib share.
+Look = dict[str, Any]
 #: Seaborn's colour-blind safe palette.
 SAFE = sns.color_palette("colorblind").as_hex()
 
@@ -109,17 +114,19 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     figure.supxlabel("\n".join(lines), x=0.995, y=0.02 * inch, ha="right", fontsize=7, color="0.4")
     # The layout knows either a legend outside the panels or a footer, not one above the other: it is told the sum.
     bottom = (footer + taken) * inch
-    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom))
+    layout = figure.get_layout_engine()
+    assert isinstance(layout, ConstrainedLayoutEngine)  # what the style asks for
+    layout.set(rect=(0, bottom, 1, 1 - bottom))
 
 
 def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | None:
-    found: dict[str, object] = {}
+    found: dict[str, Artist] = {}
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-        if panel.get_legend():
-            panel.get_legend().remove()
+        if (own := panel.get_legend()) is not None:
+            own.remove()
     if not found:
         return None
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
-    return figure.legend(found.values(), found.keys(), title=title, ncols=min(columns, len(found)), **place)
+    place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
+    return figure.legend(list(found.values()), list(found), title=title, ncols=min(columns, len(found)), **place)

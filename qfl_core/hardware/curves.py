@@ -105,7 +105,7 @@ def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np
     ``again`` are repeats of the shots: what measuring once more would give if the measured shares were the truth.
     """
     found, repeats = scores(y, p, reference), scores(y, again, reference)
-    row = {}
+    row: dict[str, float] = {}
     for name, value in found.items():
         low, high = repeats_interval(float(value), repeats[name])
         row |= {name: float(value), f"{name}_low": low, f"{name}_high": high}

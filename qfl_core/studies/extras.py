@@ -96,15 +96,17 @@ class ExtrasStudy:
     def verdict(self) -> str:
         """Return what the seeds show of each extra, in a sentence."""
         lines = []
-        for extra, rows in self.differences.groupby("extra", sort=False):
+        for extra, base in BASES.items():
+            rows = self.differences[self.differences["extra"] == extra]
+            shown = rows[rows["verdict"] != NO_DIFFERENCE]
             told = [
-                f"{METRICS[row.metric][0].lower()} on {row.track} {row.verdict} ({number(row.mean, signed=True)})"
-                for row in rows[rows["verdict"] != NO_DIFFERENCE].itertuples()
+                f"{METRICS[metric][0].lower()} on {track} {verdict} ({number(mean, signed=True)})"
+                for metric, track, verdict, mean in zip(
+                    *(shown[column] for column in ("metric", "track", "verdict", "mean")), strict=True
+                )
             ]
             outcome = "; ".join(told) or NO_DIFFERENCE
-            lines.append(
-                f"{extra} against {BASES[extra]}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}"
-            )
+            lines.append(f"{extra} against {base}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}")
         return "\n".join(lines)
 
 

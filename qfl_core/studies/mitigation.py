@@ -8,13 +8,15 @@ coherent error, which is what decoupling and twirling act on: the table shows th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from qiskit import QuantumCircuit, transpile
 from qiskit.circuit import Delay, pauli_twirl_2q_gates
 from qiskit.circuit.library import XGate
-from qiskit.transpiler import PassManager
+from qiskit.providers import BackendV2
+from qiskit.transpiler import PassManager, Target
 from qiskit.transpiler.passes import ALAPScheduleAnalysis, PadDelay, PadDynamicalDecoupling
 
 from qfl_core.base.streams import stream
@@ -78,12 +80,16 @@ def _variants(device: Device, decoupled: bool, twirled: bool, seed: int) -> list
         circuits = pauli_twirl_2q_gates(device.transpiled, seed=seed, num_twirls=TWIRLS)
         # The Paulis melt into their neighbours: a twirled circuit has the same two-qubit gates and depth.
         circuits = transpile(circuits, device.backend, optimization_level=1, routing_method="none")
-    target = device.backend.target
+    target = _target(device)
     pad = (
         PadDynamicalDecoupling(target=target, dd_sequence=[XGate(), XGate()]) if decoupled else PadDelay(target=target)
     )
     used = set(used_qubits(device.transpiled))
     return [_only(c, used) for c in PassManager([ALAPScheduleAnalysis(target=target), pad]).run(circuits)]
+
+
+def _target(device: Device) -> Target:
+    return cast(BackendV2, device.backend).target
 
 
 def _only(circuit: QuantumCircuit, qubits: set[int]) -> QuantumCircuit:
@@ -102,7 +108,7 @@ def _distributions(device: Device, circuit: QuantumCircuit, X: np.ndarray, theta
     from qiskit_aer import AerSimulator
     from qiskit_aer.noise import RelaxationNoisePass
 
-    target = device.backend.target
+    target = _target(device)
     t1s = [q.t1 or np.inf for q in target.qubit_properties]
     # A calibration may report T2 > 2 T1, which no qubit can have.
     t2s = [min(q.t2 or np.inf, 2 * t1) for q, t1 in zip(target.qubit_properties, t1s, strict=True)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from qiskit.providers import BackendV2
 
 from qfl_core.algorithm.federation import make_qnn
 from qfl_core.algorithm.metrics import classification
@@ -32,7 +33,7 @@ def study_device(run: RunResult, config: HardwareConfig) -> Device:
     return compile_for(make_qnn(run.config), snapshot(config), config.optimization_level)
 
 
-def snapshot(config: HardwareConfig):
+def snapshot(config: HardwareConfig) -> BackendV2:
     """Return the fake backend of the config, or that of the device it names."""
     return fake_backend(config.backend) if config.is_local else fake_twin(config.backend)
 

@@ -20,8 +20,8 @@ from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, load_splits
-from qfl_core.engines import make_engine
 from qfl_core.engines.qnn import QNN
+from qfl_core.engines.statevector import StatevectorEngine
 from qfl_core.runs import run_identity
 
 #: What the pooled model depends on; all else in a config is about federation.
@@ -59,7 +59,7 @@ def pooled_qnn(
         ansatz_reps=config.ansatz_reps,
         feature_map=config.feature_map,
     )
-    engine = make_engine("statevector", qnn)
+    engine = StatevectorEngine(qnn)  # the engine with exact gradients
     encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
     y = splits.train.y
     weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half per class

@@ -50,7 +50,7 @@ def report(search: Search) -> str:
     shown |= {f"closest on {track}": stage.ranked(track)[0] for track in tracks}
     for role, candidate in shown.items():
         if candidate in stage.candidates:
-            row = stage.table.loc[candidate]
+            row = stage.table.to_dict("index")[candidate]
             distances = ", ".join(f"{name} {_shown(row[name], row[f'{name} ±'])}" for name in (ALL, *tracks))
             levels = ", ".join(f"{factor} {level}" for factor, level in search.plan.levels(candidate).items())
             lines.append(f"{role}: {distances} ({levels or 'its own settings'})")
