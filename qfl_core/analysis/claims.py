@@ -57,5 +57,5 @@ class Claim:
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The tracks whose runs it needs, in order."""
+        """The tracks whose runs the claim needs, in order."""
         return tuple(dict.fromkeys(part.track for part in self.parts))

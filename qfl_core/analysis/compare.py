@@ -22,11 +22,11 @@ LABELS = ("dataset", "encoding", "split", "method", "seed", "source", "kind", "r
 
 @dataclass(frozen=True)
 class Comparison:
-    """Method ``a`` against ``b``: the mean of a - b over paired seeds and what is known about it.
+    """Method ``a`` against ``b``: the mean of a - b over paired seeds, with its interval, test and effect size.
 
-    ``low`` and ``high`` bound the mean (``interval`` names the kind, see :mod:`qfl_core.analysis.inference`), ``p`` is
-    the two-sided sign-flip test's, ``effect`` Cohen's d_z. ``unpaired`` seeds have one of the methods only,
-    ``undefined`` seeds a value that is not a number; neither is used.
+    ``low`` and ``high`` bound the mean; ``interval`` names the kind, see :mod:`qfl_core.analysis.inference`. ``p``
+    comes from the two-sided sign-flip test, and ``effect`` is Cohen's d_z. Two sorts of seeds are left out:
+    ``unpaired`` seeds have a run of one method only, and ``undefined`` seeds have a value that is not a number.
     """
 
     metric: str
@@ -73,7 +73,7 @@ def compare(
         ``round`` where there are several rows per run. Runs are checked for equal settings, data and code; of a table
         only the columns it has can be checked.
     metric : a column, e.g. ``"global_accuracy"`` or ``"test_roc_auc"``.
-    a, b : method slugs; a method of one's own is as good as the paper's.
+    a, b : names of methods, of the paper or registered by the user.
     at : the round to compare; the last by default.
     rng : generator of the bootstrap, or a seed that names one.
     """
@@ -108,7 +108,7 @@ def compare(
 
 
 def paired_values(table: pd.DataFrame, metric: str, methods: Sequence[str], at: int | None = None) -> pd.DataFrame:
-    """Return the metric by seed (rows) and method (columns) in one round; NaN where a seed has no such value."""
+    """Return the metric in one round, one row per seed and one column per method; NaN where there is no value."""
     _check_table(table, metric, methods)
     rows = table[table["method"].isin(methods)]
     _refuse_mixtures(rows)
@@ -122,7 +122,7 @@ def paired_values(table: pd.DataFrame, metric: str, methods: Sequence[str], at: 
 
 
 def check_comparable(runs: Iterable[RunResult]) -> None:
-    """Refuse runs that differ in anything but method and seed: a setting, the data's source or file, the code."""
+    """Raise an error if runs differ in more than method and seed: in a setting, the data or the code."""
     seen: dict[str, Any] = {}
     for run in runs:
         facts = {k: v for k, v in run.config.to_dict().items() if k not in ("method", "seed", "source")}
@@ -159,7 +159,7 @@ def _check_table(table: pd.DataFrame, metric: str, methods: Sequence[str]) -> No
 
 
 def _refuse_mixtures(rows: pd.DataFrame) -> None:
-    """Refuse rows of several data sources, engine kinds, metric parts or settings that the table shows."""
+    """Raise an error if the rows mix data sources, engine kinds, parts of the data or settings."""
     told = (set(ExperimentConfig.describe()) | {"kind", "part"}) - {"method", "seed"}
     for column in rows.columns.intersection(sorted(told)):
         values = rows[column].dropna().unique()

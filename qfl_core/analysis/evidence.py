@@ -33,7 +33,7 @@ class Evidence:
     def gather(
         cls, studies: Mapping[str, Sequence[RunResult]], hardware: pd.DataFrame | None, theory: Theory | None
     ) -> Evidence:
-        """Sort runs by method and seed, refusing mixtures; none of the sources has to be there."""
+        """Sort the runs by method and seed; raise an error if they cannot be compared. Every source may be absent."""
         runs: dict[str, Mapping[str, Mapping[int, Any]]] = {}
         sources: dict[str, str] = {}
         for track, given in studies.items():
@@ -53,7 +53,7 @@ class Evidence:
         return self.sources.get(track, "")
 
     def values(self, part: Part) -> tuple[pd.Series, str]:
-        """Return the part's number by seed, and a note on what is missing; a value that is not a number is left out."""
+        """Return the part's number by seed and a note on what is missing; values that are not numbers are left out."""
         if part.track == "theory":
             found = part.measure(self.theory) if self.theory else ()
             return pd.Series(found, dtype=float), "" if self.theory else "missing: the theory checks were not computed"
@@ -110,7 +110,10 @@ def _by_method(track: str, runs: list[RunResult]) -> tuple[dict[str, dict[int, R
 
 
 def _checkpoints(table: pd.DataFrame) -> tuple[dict[str, dict[int, pd.DataFrame]], str]:
-    """Return accuracies by checkpoint for every method and seed, on the most real device that all of them have."""
+    """Return accuracies by checkpoint for every method and seed.
+
+    They come from one kind of device: of those that all methods have, the first in :data:`DEVICES`.
+    """
     lacking = [column for column in HARDWARE_COLUMNS if column not in table]
     if lacking:
         raise AnalysisError(f"the hardware table lacks {', '.join(lacking)}; it has {', '.join(table.columns)}")

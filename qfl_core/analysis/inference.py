@@ -102,12 +102,12 @@ def sign_patterns(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def sign_flip_p(values: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips at least as extreme."""
+    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips that are as extreme."""
     return float(step_down(values[:, None], rng)[0])
 
 
 def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return two-sided p values (tests,) of mean 0, corrected for the number of tests; the family-wise error is held.
+    """Return two-sided p values (tests,) of mean 0, corrected so that the family-wise error rate holds.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     observed = flipped[0]
     order = np.argsort(-observed, kind="stable")
     largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-    # Rounding must not part a flip from its equal.
+    # Two equal sums may differ by rounding: they must still count as equal.
     share = (largest >= observed[order] - 1e-9).mean(axis=0)
     corrected = np.empty(len(order))
     corrected[order] = np.maximum.accumulate(share)

@@ -57,7 +57,7 @@ def average(measure: Measure) -> Measure:
     return lambda *runs: float(np.mean([measure(run) for run in runs]))
 
 
-# Curves over rounds; round 0, the initial weights, is no result of training and left out.
+# Curves over rounds. Round 0 is left out, because its weights are the initial ones and not trained.
 
 
 def _curve(run: RunResult, column: str) -> np.ndarray:
@@ -76,7 +76,7 @@ def final(column: str) -> Measure:
 
 
 def peak(column: str) -> Measure:
-    """Return the largest value of all rounds; only to be compared with another method's over as many rounds."""
+    """Return the largest value of all rounds; compare it only between runs with the same number of rounds."""
     _known(column, ROUND_COLUMNS)
     return lambda run: _curve(run, column).max()
 
@@ -108,7 +108,7 @@ def unsteadiness(values: np.ndarray) -> float:
 
 
 def late_unsteadiness(column: str) -> Measure:
-    """Return the unsteadiness of the second half of the rounds, the step into it included."""
+    """Return the unsteadiness of the second half of the rounds; the step into that half counts."""
     _known(column, ROUND_COLUMNS)
     return lambda run: unsteadiness(_curve(run, column)[(len(run.rounds) - 1) // 2 - 1 :])
 
@@ -135,7 +135,7 @@ def share_of_rounds_above(column: str) -> Measure:
 
 
 def log_variation(rate: str) -> Measure:
-    """Return the standard deviation of log(rate) over all unfolds of a run: about its relative variation."""
+    """Return the standard deviation of log(rate) over all unfolds of a run, which is about its relative variation."""
     _known(rate, SCHEMA["client_trace"])
     return lambda run: float(np.log(run.clients[rate].to_numpy(float)).std())
 

@@ -1,4 +1,4 @@
-"""The paper's tables, filled from what ran, and ours beside them; written as CSV, Markdown and LaTeX."""
+"""The paper's tables with our numbers, and tables of our own; written as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFram
 
 
 def qualitative_table(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the paper's qualitative table with marks computed from our numbers, the paper's own in brackets.
+    """Return the paper's qualitative table with marks computed from our numbers, and the paper's marks in brackets.
 
     The rule, for each column of a track: the method with the best mean over seeds gets two marks; one whose mean lies
     in the better half of the distance from best to worst (:data:`COMPETITIVE`) gets one; the others a dash.
@@ -109,7 +109,7 @@ def qualitative_table(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _quality(rounds: pd.DataFrame, name: str) -> pd.Series:
-    """Return each method's mean over seeds; drift is the mean over rounds, a gap counts by its size."""
+    """Return each method's mean over seeds; of drift the mean over rounds, of the train-test gap the absolute value."""
     if name == "peak_accuracy":
         return rounds.groupby(["method", "seed"])["global_accuracy"].max().groupby("method").mean()
     if name == "drift":

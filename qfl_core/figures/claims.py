@@ -25,7 +25,7 @@ _ROW, _FRAME = 0.17, 0.62  # inches
 
 @dataclass(frozen=True)
 class Rows:
-    """The parts of one panel, by track and unit: they share an axis, so it must mean one thing."""
+    """The parts of one panel, chosen by track and unit; one unit per panel, because its parts share an axis."""
 
     title: str
     xlabel: str
@@ -108,7 +108,7 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
 
 
 def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
-    """Add the legend's entries for what the panel shows; they draw nothing."""
+    """Add the legend's entries for what the panel shows; they draw nothing on the panel."""
     for name, (colour, marker) in VERDICT_STYLE.items():
         if name in verdicts and marker:
             axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")

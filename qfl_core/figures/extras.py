@@ -1,4 +1,4 @@
-"""The figure of the extras: what each changes against its base, the bundled dataset, and the learned weights."""
+"""The figure of the extras: how each differs from its base, the bundled dataset, and the learned weights."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
 
 
 def ibm_workload_evidence(validation: Validation) -> Sheet:
-    """Return the ledger as a table: what ran where, as what, and what it cost."""
+    """Return the ledger as a table: each job with its backend, kind and cost."""
     rows = max(len(validation.workload), 1)
     panel = partial(_workload, table=validation.workload)
     return Sheet(

@@ -187,7 +187,7 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
 
 
 def _value(value: object) -> str:
-    """Return a setting's value as text, intervals with two digits."""
+    """Return a setting's value as text, a range with three significant digits."""
     return span(*value) if isinstance(value, tuple) else str(value)
 
 
@@ -219,7 +219,7 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
 
 
 def controller_learning(found: ControllerStudy) -> Sheet:
-    """Return what a learnt controller gains over phi frozen, for each metric, and the learning rates it ends with."""
+    """Return what learnt controllers gain over a frozen one, for each metric, and the learning rates they end with."""
     panels = {
         f"controller_gain_{metric.removeprefix('test_')}": partial(_gains, found=found, metric=metric, title=title)
         for metric, title in METRICS.items()

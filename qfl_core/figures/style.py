@@ -46,7 +46,7 @@ def method_colour(name: str) -> str:
 
 
 def offsets(count: int, widest: float) -> np.ndarray:
-    """Return where several marks of one row stand, around its middle."""
+    """Return the places of several marks of one row, around its middle."""
     return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
 
 
@@ -95,10 +95,10 @@ def write(figure: Figure, name: str, folder: Path) -> None:
 
 
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
-    """Place under the panels one legend of all their entries, and below it where the numbers come from.
+    """Place one legend of all entries under the panels, and a footer with ``facts`` below it.
 
-    Each label stands once and the panels' own legends go; a legend of several rows makes the figure taller. ``facts``
-    are e.g. data source, engine and seeds, in the lower right corner.
+    Each label appears once, and the panels' own legends are removed; a legend of several rows makes the figure taller.
+    ``facts`` say where the numbers come from, e.g. data source, engine and seeds.
     """
     lines, room = [""], int(figure.get_figwidth() * 19)  # letters of 7 points that fit an inch
     for fact in facts:

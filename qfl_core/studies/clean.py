@@ -30,9 +30,9 @@ SHARE = 0.95
 class EncodingSearch:
     """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
 
-    Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind``
-    (difference from the best), ``tied`` (that difference is within the margin that seeds explain, the same for all) and
-    ``preferred``: the first tied one in the order of the choices.
+    Columns of ``table``: the choices; ``mean``, ``low`` and ``high`` (95 % over seeds); ``seeds``; ``behind``, the
+    difference from the best; ``tied``, whether chance over seeds explains that difference; and ``preferred``, which
+    marks the first tied one in the order of the choices.
     """
 
     choices: tuple[str, ...]
@@ -67,10 +67,11 @@ def encoding_search(
 
 
 def _margin(scores: np.ndarray) -> float:
-    """Return how far from the best of all columns a column of ``scores`` (seeds, columns) may be by chance.
+    """Return how far a column of ``scores`` (seeds, columns) may be from the best column by chance.
 
-    What remains beside the effects of seed and column estimates one variance for all, so that of two columns the lower
-    never counts as tied where the higher does not. 95 % for all comparisons with the best together (Bonferroni).
+    The residuals of an additive model (seed + column) estimate one variance for all columns. Because the margin is the
+    same for all, no column is tied while a better one is not. All comparisons with the best hold together at 95 %
+    (Bonferroni).
     """
     seeds, columns = scores.shape
     free = (seeds - 1) * (columns - 1)
@@ -83,7 +84,7 @@ def _margin(scores: np.ndarray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CleanStudy:
-    """A study on a clean track beside its references; ``metric`` is the score that has to reach the reference's."""
+    """A study on a clean track with its references; ``metric`` names the score that has to reach the reference."""
 
     study: Study
     metric: str
@@ -101,7 +102,7 @@ class CleanStudy:
 
     @property
     def reached(self) -> pd.DataFrame:
-        """The first round, and all circuit executions up to it, at which a run scores 95 % of the reference.
+        """The first round in which a run scores 95 % of the reference, and all circuit executions up to that round.
 
         One row per method and seed; NaN where a run never does. The reference is the logistic regression that the same
         seed trains on the same angles. Circuits of training, calibration, monitoring, selection and tuning count.
@@ -136,7 +137,7 @@ class CleanStudy:
         reached["model"] = reached["method"].map({name: method_named(name).label for name in self.study.methods})
         groups = reached.groupby("model", sort=False)
         share = groups["round"].agg(lambda r: f"{r.notna().sum()}/{len(r)}")
-        # A run that never arrives counts as infinitely late, so the median says what half of the seeds need.
+        # A run that never reaches the goal counts as infinitely late: the median says what half of the seeds need.
         median = reached.fillna(np.inf).groupby("model", sort=False)[["round", "executions"]].median()
         return {
             "seeds at 95 %": share,

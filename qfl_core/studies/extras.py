@@ -1,4 +1,4 @@
-"""Do the extras help? Each one beside the method that it is without its own switch, over paired seeds."""
+"""Do the extras help? Each one is compared, over paired seeds, with its base: the same method without one switch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEVEL, NO_DIFFERENCE = 0.05, "no difference shown"
 
 @dataclass(frozen=True, eq=False)
 class ExtrasStudy:
-    """The extras and their bases on several tracks, by track."""
+    """The runs of the extras and their bases, one study per track."""
 
     studies: Mapping[str, Study]
 
@@ -48,8 +48,8 @@ class ExtrasStudy:
     def differences(self) -> pd.DataFrame:
         """One row per track, extra and metric: extra - base in the last round.
 
-        ``low`` and ``high`` bound the mean difference (95 %), ``p`` is the sign-flip test's, corrected for all rows
-        together, and ``verdict`` is ``better`` or ``worse`` where both agree, else ``no difference shown``.
+        ``low`` and ``high`` bound the mean difference (95 %), and ``p`` comes from the sign-flip test, corrected for
+        all rows. ``verdict`` is ``better`` or ``worse`` where interval and test agree, else ``no difference shown``.
         """
         rows, values = [], {}
         for track, study in self.studies.items():
@@ -94,7 +94,7 @@ class ExtrasStudy:
         return pd.concat(parts, ignore_index=True)
 
     def verdict(self) -> str:
-        """Return what the seeds show of each extra, in a sentence."""
+        """Return one sentence per extra: what the seeds show of it."""
         lines = []
         for extra, base in BASES.items():
             rows = self.differences[self.differences["extra"] == extra]

@@ -35,10 +35,9 @@ SHOTS = 8192  # enough that the draw does not hide what mitigation wins
 
 
 def mitigation_table(runs: Sequence[RunResult], config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
-    """Return accuracy and total variation distance with each kind of mitigation, the last checkpoints' mean.
+    """Return accuracy and total variation distance of the last checkpoints, one row per kind of mitigation.
 
-    Of the samples that the backend would execute, the first ``samples`` are used; columns hold the mean over the runs'
-    methods.
+    The numbers are means over the runs' methods, on the first ``samples`` samples that the backend would execute.
     """
     plan = draft(runs, config, snapshot(config), track="", profile="")
     X, y = plan.local.X[:samples], plan.local.y[:samples]
@@ -93,7 +92,7 @@ def _target(device: Device) -> Target:
 
 
 def _only(circuit: QuantumCircuit, qubits: set[int]) -> QuantumCircuit:
-    """Return the circuit without what padding put on qubits that it does not use."""
+    """Return the circuit without the delays and pulses that padding put on unused qubits."""
     kept = circuit.copy_empty_like()
     for instruction in circuit.data:
         if instruction.operation.name == "barrier":
@@ -104,7 +103,7 @@ def _only(circuit: QuantumCircuit, qubits: set[int]) -> QuantumCircuit:
 
 
 def _distributions(device: Device, circuit: QuantumCircuit, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Return the exact outcome probabilities (n, 2**qubits) before readout, idle qubits relaxing."""
+    """Return the exact outcome probabilities (n, 2**qubits) before readout; idle qubits relax."""
     from qiskit_aer import AerSimulator
     from qiskit_aer.noise import RelaxationNoisePass
 

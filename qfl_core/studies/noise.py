@@ -1,4 +1,4 @@
-"""How much noise and how few shots do trained models bear? Ours, on the density engine, over seeds.
+"""How much noise and how few shots can our trained models bear? Computed with the density engine, over seeds.
 
 Two tables: the last checkpoint of every run over noise scale and shots, and every checkpoint under the device's own
 noise, which is what the claim "Prox checkpoints are steadier, and close to the simulators" is tested on.
@@ -39,7 +39,7 @@ def snapshot(config: HardwareConfig) -> BackendV2:
 
 
 def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
-    """Return the last checkpoints' scores for every noise scale and number of shots, 0 shots being exact values.
+    """Return the last checkpoints' scores for every noise scale and number of shots; 0 shots means exact values.
 
     One row per method, seed, noise scale and number of shots, on the whole test part; runs share features and circuit.
     """
@@ -88,7 +88,7 @@ def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: 
 
 
 def checkpoints_file(runs: Sequence[RunResult], config: HardwareConfig, folder: Path) -> Path:
-    """Return where the checkpoint table of these runs under this config is kept; other runs have another file."""
+    """Return the path of the checkpoint table of these runs under this config; other runs have another file."""
     parts = [repr(config), *sorted(run.environment["identity"] for run in runs)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return folder / "studies" / f"checkpoints-{digest[:12]}.csv"
@@ -101,10 +101,10 @@ def store_checkpoints(table: pd.DataFrame, path: Path) -> None:
 
 
 def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
-    """Return, for each method and seed, how unsteady the checkpoints are and how far from the simulator.
+    """Return how unsteady the checkpoints are and how far from the exact ones, one row per method and seed.
 
-    ``unsteadiness`` and ``distance`` are the claim's own measures of the accuracies of that kind; ``tvd`` is the mean
-    total variation distance. Lower is better in all three.
+    ``unsteadiness`` and ``distance`` are the measures that the claim uses, of the accuracies of this kind; ``tvd`` is
+    the mean total variation distance. Lower is better in all three.
     """
     rows = []
     for (method, seed), found in table.groupby(["method", "seed"], sort=False):

@@ -1,4 +1,4 @@
-"""The pooled QNN: the same circuit trained on all clients' data at once, the ceiling of federated training."""
+"""The pooled QNN: the same circuit trained on all clients' data at once, the best that federated training can reach."""
 
 from __future__ import annotations
 

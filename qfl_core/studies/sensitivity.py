@@ -1,4 +1,4 @@
-"""What DUQFL-Prox depends on: one setting at a time, and the controller against itself with phi frozen."""
+"""What does DUQFL-Prox depend on? One setting at a time, and a learnt controller against a frozen one."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ def _dirichlet(level: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to vary: its axis label, whether the axis is logarithmic, and the config's fields for a level."""
+    """A setting to vary: its axis label, and the config's fields for a level."""
 
     label: str
     overrides: Callable[[Any], Mapping[str, Any]]
-    is_log: bool = False
 
 
 SETTINGS: dict[str, Setting] = {
-    "mu": Setting("proximal coefficient μ", lambda level: {"mu": level}, is_log=True),
+    "mu": Setting("proximal coefficient μ", lambda level: {"mu": level}),
     "skew_ratio": Setting("share of a client's preferred label", lambda level: {"skew_ratio": level}),
-    "dirichlet_alpha": Setting("Dirichlet concentration α", _dirichlet, is_log=True),
-    "clients": Setting("clients N", lambda level: {"clients": level}, is_log=True),
+    "dirichlet_alpha": Setting("Dirichlet concentration α", _dirichlet),
+    "clients": Setting("clients N", lambda level: {"clients": level}),
     "participation": Setting("share of clients in a round", lambda level: {"participation": level}),
 }
 
@@ -120,7 +119,7 @@ class ControllerStudy(Sensitivity):
         return pd.DataFrame(rows)
 
     def verdict(self, metric: str = "global_accuracy") -> str:
-        """Return the outcome in a sentence for each track."""
+        """Return one sentence per track on the outcome."""
         lines = []
         for track, rows in self.gains(metric).groupby("track", sort=False):
             higher, lower = (int((rows["verdict"] == word).sum()) for word in ("higher", "lower"))

@@ -29,7 +29,7 @@ def paper_numbers(tracks: Sequence[str]) -> pd.Series:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Candidates that ran with the same seeds: ``numbers`` (candidates, seeds, numbers) beside the paper's."""
+    """Candidates that ran with the same seeds: their ``numbers`` (candidates, seeds, numbers) and the paper's."""
 
     candidates: tuple[str, ...]
     numbers: np.ndarray
@@ -82,7 +82,7 @@ class Stage:
 
 
 def distance(numbers: np.ndarray, paper: np.ndarray) -> np.ndarray:
-    """Return the root mean square of ours - paper's over the last axis; all are shares, so they need no scale."""
+    """Return the root mean square of ours - paper's over the last axis; shares need no scale."""
     return np.sqrt(((numbers - paper) ** 2).mean(axis=-1))
 
 

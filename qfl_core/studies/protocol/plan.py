@@ -17,10 +17,10 @@ DEFAULTS = "profile"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to try: ``factors`` maps each open point to its levels, a level being a name with its settings.
+    """What to try: ``factors`` maps each open point to its levels, and each level's name to its settings.
 
-    ``parity`` makes the fraction: the level of a factor named there is the parity of the levels of the factors that it
-    lists, and the other factors run through all combinations. ``finalists`` is the number of candidates that go on,
+    ``parity`` chooses the fraction: it maps a factor to other factors, and the parity of their levels is its level. The
+    factors that it does not map run through all combinations. ``finalists`` is the number of candidates that go on,
     overall and for each track; the profile's own settings always do.
     """
 

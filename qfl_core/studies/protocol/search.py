@@ -21,9 +21,9 @@ from qfl_core.studies.protocol.plan import DEFAULTS, Plan
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A finished search: the screening, the final (None where none was asked for), and what they say.
+    """A finished search: the screening, the final (None if the plan has none), and what they say.
 
-    ``profile`` is the candidate that the profile's own settings are.
+    ``profile`` is the candidate that equals the profile's own settings.
     """
 
     plan: Plan
@@ -90,7 +90,7 @@ class Search:
 
 
 def _one_hot(plan: Plan, candidates: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return the additive model's design (candidates, columns), first levels being the reference, and its columns."""
+    """Return the design (candidates, columns) of the additive model and its columns; first levels are the reference."""
     columns, names = [np.ones(len(candidates))], [("", "")]
     for position, (factor, levels) in enumerate(plan.factors.items()):
         digits = np.array([int(c[position]) for c in candidates])
@@ -116,7 +116,7 @@ def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str
 
 
 def profile_candidate(settings: Profile, plan: Plan) -> str:
-    """Return the combination that the profile's own settings are on every track, or a name for none of them."""
+    """Return the combination that equals the profile's own settings on every track; :data:`DEFAULTS` if none does."""
     for candidate in plan.combinations:
         changed = plan.settings(candidate)
         if all(settings.config(track, **changed) == settings.config(track) for track in plan.tracks):
