@@ -19,8 +19,9 @@ from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, At
 from qfl_core.algorithm import client
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.meta import virtual_rounds
-from qfl_core.algorithm.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named, roles_table
+from qfl_core.algorithm.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named
 from qfl_core.algorithm.optimizers import spsa_block
+from qfl_core.analysis.tables import roles_table
 from qfl_core.base import registry
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.registry import DATASETS, METHOD_NAMES, DatasetSpec
@@ -488,13 +489,13 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
     from qfl_core.base.errors import RunError
     from qfl_core.config import load_profile
     from qfl_core.figures.extras import extensions as sheet
-    from qfl_core.studies.extras import BASES, METRICS, read_extras, run_extras
+    from qfl_core.studies.extras import BASES, METRICS, extras_study
 
-    settings, part = load_profile("smoke"), {"tracks": ["breast-cancer"], "seeds": [0, 1, 2]}
+    settings, section = load_profile("smoke"), {"tracks": ["breast-cancer"], "seeds": [0, 1, 2]}
     with pytest.raises(RunError, match="12 runs of track 'breast-cancer'"):
-        read_extras(settings, part, tmp_path)
-    run_extras(settings, part, tmp_path)
-    found = read_extras(settings, part, tmp_path)
+        extras_study(settings, section, tmp_path, train=False)
+    extras_study(settings, section, tmp_path)
+    found = extras_study(settings, section, tmp_path, train=False)
     assert len(found.differences) == len(BASES) * len(METRICS)
     rounds = found.studies["breast-cancer"].rounds
     last = rounds[rounds["round"] == rounds["round"].max()].set_index(["method", "seed"])

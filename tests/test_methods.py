@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from qfl_core.algorithm.methods import METHODS, Method, roles_table
+from qfl_core.algorithm.methods import METHODS, Method
+from qfl_core.analysis.tables import roles_table
 from qfl_core.base.registry import METHOD_NAMES
 
 # The paper's table of roles: deep unfold, controller, best unfold, drift control.

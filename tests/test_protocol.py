@@ -22,8 +22,7 @@ from qfl_core.studies.protocol import (
     paper_numbers,
     predicted,
     profile_candidate,
-    read_search,
-    run_search,
+    protocol_search,
     write_search,
 )
 from qfl_core.studies.protocol.command import report
@@ -35,7 +34,7 @@ def plan(complete=True) -> Plan:
 
 
 def two_levels(**changes) -> Plan:
-    part = {
+    section = {
         "tracks": ["baf"],
         "factors": {
             "clients": {"2": {"clients": 2}, "3": {"clients": 3}},
@@ -45,7 +44,7 @@ def two_levels(**changes) -> Plan:
         "finalists": 1,
         "final_seeds": [110, 111, 112],
     }
-    return Plan.of(part | changes)
+    return Plan.of(section | changes)
 
 
 def levels(candidates) -> np.ndarray:
@@ -181,9 +180,9 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
     profile = load_profile("smoke", experiment={"common": small})
     tried = two_levels()
     with pytest.raises(RunError, match="24 runs of track"):
-        read_search(profile, tried, tmp_path)
-    ran = run_search(profile, tried, tmp_path)
-    again = read_search(profile, tried, tmp_path)
+        protocol_search(profile, tried, tmp_path, train=False)
+    ran = protocol_search(profile, tried, tmp_path)
+    again = protocol_search(profile, tried, tmp_path, train=False)
     pd.testing.assert_frame_equal(ran.candidates, again.candidates)
     assert ran.winner == again.winner != ran.runner_up
     assert DEFAULTS in ran.final.candidates

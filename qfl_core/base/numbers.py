@@ -44,6 +44,6 @@ def span(low: float, high: float, digits: int = 3) -> str:
     return f"[{significant(low, digits)}, {significant(high, digits)}]"
 
 
-def plus_minus(mean: float, half: float, digits: int = 3, *, signed: bool = False) -> str:
+def plus_minus(mean: float, half: float, digits: int = 3, *, signed: bool = False, missing: str = MISSING) -> str:
     """Return a mean with half the width of its interval: ``0.62 ± 0.03`` for two digits."""
-    return f"{number(mean, digits, signed=signed)} ± {number(half, digits)}"
+    return f"{number(mean, digits, signed=signed, missing=missing)} ± {number(half, digits, missing=missing)}"

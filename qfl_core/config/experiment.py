@@ -69,7 +69,9 @@ class ExperimentConfig(Settings):
     test_size: int = setting(None, integer(1), "rows of the test split")
 
     # Federation
-    split: str = setting("label-skew", one_of(lambda: tuple(PARTITIONS)), "partition: how clients share the training rows")
+    split: str = setting(
+        "label-skew", one_of(lambda: tuple(PARTITIONS)), "partition: how clients share the training rows"
+    )
     clients: int = setting(10, integer(1), "number of clients N")
     rounds: int = setting(10, integer(1), "communication rounds T")
     participation: float | tuple[int, ...] = setting(

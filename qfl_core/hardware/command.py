@@ -50,7 +50,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.hardware import HardwareConfig, dry_run, validate
     from qfl_core.hardware.pipeline import open_backend
-    from qfl_core.runs.study import run_study
+    from qfl_core.runs.study import get_study
 
     settings = load_profile(asked.profile)
     given = dict(_pair(text) for text in asked.set)
@@ -59,7 +59,7 @@ def _run(asked: argparse.Namespace) -> int:
     folder = asked.results or results_dir(asked.profile)
     # Before any training: a missing account or a misspelt backend is told at once.
     service = None if asked.dry_run else open_backend(config)[1]
-    study = run_study(settings, asked.dataset, config.methods, [asked.seed], folder)
+    study = get_study(settings, asked.dataset, config.methods, [asked.seed], folder)
     where = {"track": asked.dataset, "profile": asked.profile, "root": folder}
     if asked.dry_run:
         print(dry_run(study.runs, config, **where))

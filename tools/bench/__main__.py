@@ -16,8 +16,8 @@ def main(arguments: list[str] | None = None) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from qfl_core.figures.style import write
     from qfl_core.base.files import write_text
+    from qfl_core.figures.style import write
     from tools.bench import draw, run_bench, table
 
     results = run_bench(quick=options.quick)

@@ -12,8 +12,8 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from qfl_core.base.numbers import number
 from qfl_core.base.files import write_text
+from qfl_core.base.numbers import number
 from tools.report import sections
 from tools.report.collect import Material
 from tools.report.explorer import explorer_data
