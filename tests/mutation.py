@@ -32,32 +32,38 @@ class Mutation:
     tests: tuple[str, ...]
 
     def file(self, package: Path) -> Path:
-        """Return the module that holds the fragment, exactly once in the package but its subfolders."""
-        found = {path: path.read_text(encoding="utf-8").count(self.old) for path in sorted(package.glob("*.py"))}
+        """Return the module that holds the fragment, exactly once in the room of the paper."""
+        found = {
+            path: path.read_text(encoding="utf-8").count(self.old)
+            for path in sorted((package / "algorithm").glob("*.py"))
+        }
         held = {path: count for path, count in found.items() if count}
         if list(held.values()) != [1]:
             where = {path.name: count for path, count in held.items()} or "nowhere"
-            raise LookupError(f"{self.name}: {self.old!r} must be in the package once, and is in {where}")
+            raise LookupError(f"{self.name}: {self.old!r} must be in qfl_core/algorithm once, and is in {where}")
         return next(iter(held))
 
 
 MUTATIONS = (
     # Algorithm 1
     Mutation("proximal term without its square", "((theta - self.anchor) ** 2)", "np.abs(theta - self.anchor)", CLIENT),
-    Mutation("proximal term without its half", "0.5 * self.federation.mu", "self.federation.mu", CLIENT),
-    Mutation("proximal term rewards distance", "0.5 * self.federation.mu", "-0.5 * self.federation.mu", CLIENT),
-    Mutation(
-        "penalty dropped from the objective", "self.task(theta) + self.penalty(theta)", "self.task(theta)", CLIENT
-    ),
-    Mutation("penalty dropped from Adam's gradient", " + federation.mu * (theta - self.anchor)", "", CLIENT),
+    Mutation("proximal term without its half", "0.5 * self.mu", "self.mu", CLIENT),
+    Mutation("proximal term rewards distance", "0.5 * self.mu", "-0.5 * self.mu", CLIENT),
+    Mutation("penalty dropped from the objective", "samples, p) + self.penalty(theta)", "samples, p)", CLIENT),
+    Mutation("penalty dropped from Adam's gradient", " + self.mu * (theta - self.anchor)", "", CLIENT),
     Mutation("best unfold by argmax", "np.argmin(val_loss, axis=1)", "np.argmax(val_loss, axis=1)", CLIENT),
     Mutation("last unfold instead of the best", "np.argmin(val_loss, axis=1) + 1", "np.full(clients, unfolds)", CLIENT),
-    Mutation("best unfold by training loss", '_select(trace["val_loss"]', '_select(trace["loss_after"]', CLIENT),
-    Mutation("upload of the unfold before", "len(path)), selected - 1]", "len(path)), selected - 2]", CLIENT),
-    Mutation("unfolds all start from the broadcast", "        theta = updated\n", "", CLIENT),
+    Mutation("best unfold by training loss", 'select(trace["val_loss"]', 'select(trace["loss_after"]', CLIENT),
+    Mutation("upload of the unfold before", "len(models)), selected - 1]", "len(models)), selected - 2]", CLIENT),
+    Mutation(
+        "unfolds all start from the broadcast",
+        "        theta, before = end, after\n",
+        "        before = after\n",
+        CLIENT,
+    ),
     Mutation("projection radius ignored", "clipped = length > radius", "clipped = length > np.inf", CLIENT),
     Mutation("loss change with the wrong sign", "(before - after) / np", "(after - before) / np", CLIENT),
-    Mutation("virtual rounds share the real shots", 'f"{purpose}-shots"', '"round-shots"', META),
+    Mutation("virtual rounds share the real shots", 'f"{sent.purpose}-shots"', '"round-shots"', META),
     # The SPSA block
     Mutation("SPSA step uphill", "theta = theta - eta[:, None]", "theta = theta + eta[:, None]", SPSA),
     Mutation("SPSA slope over one delta", "pair[:, 1]) / (2 * delta)", "pair[:, 1]) / delta", SPSA),
@@ -70,11 +76,23 @@ MUTATIONS = (
     Mutation("steadiness left out of the meta-loss", " + config.lambda_stab * stab", "", SERVER),
     Mutation("Adam's worst rate chosen", "np.argmin([attempt.meta", "np.argmax([attempt.meta", SERVER),
     # Algorithm 3
-    Mutation("outer step uphill", "phi - rate * gradient", "phi + rate * gradient", META),
+    Mutation(
+        "outer step uphill", "start.phi, -config.outer_learning_rate", "start.phi, config.outer_learning_rate", META
+    ),
     Mutation("plus and minus swapped", "(loss_plus - loss_minus)", "(loss_minus - loss_plus)", META),
     Mutation("outer slope over one radius", "/ (2 * radius)", "/ radius", META),
-    Mutation("both virtual rounds on one side", "for sign in (1, -1)", "for sign in (1, 1)", META),
-    Mutation("virtual rounds on the real streams", 'purpose="virtual"', 'purpose="round"', META),
+    Mutation(
+        "both virtual rounds on one side",
+        "start.phi, -config.outer_perturbation",
+        "start.phi, config.outer_perturbation",
+        META,
+    ),
+    Mutation(
+        "virtual rounds on the real streams",
+        'phi=phi_minus), trainer, "virtual")',
+        'phi=phi_minus), trainer, "round")',
+        META,
+    ),
     Mutation("refined a round too late", "(t + 1) % period == 0", "t % period == 0", META),
 )
 

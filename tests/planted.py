@@ -1,13 +1,16 @@
 """A small federation for tests: two features, a learnable label, three clients."""
 
+import dataclasses
 import hashlib
 
 import numpy as np
 
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.methods import METHODS, Method
+from qfl_core.algorithm.server import State
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.runs.prepare import make_federation
 
 
 def planted_splits(train=160, val=40, test=30, features=2, seed=0) -> Splits:
@@ -42,4 +45,15 @@ def federation(splits: Splits | None = None, method: Method | None = None, **cha
     """Return the planted federation under a small config, with a method of the table or one of the test's own."""
     config = small(**changes)
     features = config.features
-    return Federation.create(config, splits or planted_splits(features=features), method or METHODS[config.method])
+    return make_federation(config, splits or planted_splits(features=features), method or METHODS[config.method])
+
+
+def raw(fed: Federation) -> Splits:
+    """Return the angles and labels behind a planted federation."""
+    return planted_splits(features=fed.config.features)
+
+
+def start(fed: Federation, t: int = 0, rate: float = 0.1) -> State:
+    """Return the state in which round t would start from the initial weights; Adam has been tuned to this rate."""
+    state = dataclasses.replace(State.initial(fed), t=t)
+    return dataclasses.replace(state, memory=dict.fromkeys(state.memory, np.full(fed.config.clients, rate)))

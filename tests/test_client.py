@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from planted import federation
+from planted import federation, raw
 from qiskit_machine_learning.optimizers import ADAM, SPSA
 from qiskit_machine_learning.utils import algorithm_globals
 
-from qfl_core.algorithm import client
-from qfl_core.algorithm.client import TRACE, Objective, _select, project, train_locally
-from qfl_core.algorithm.controller import gamma, initial_phi, psi
+from qfl_core.algorithm import optimizers
+from qfl_core.algorithm.client import TRACE, Broadcast, Objective, project, select, train_locally
+from qfl_core.algorithm.controller import Summary, gamma, initial_phi, psi
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.registry import METHOD_NAMES
 from qfl_core.runs.experiment import train
@@ -24,9 +24,10 @@ PHI = initial_phi(0.13, 0.13)
 LEARNED = PHI + np.linspace(-0.3, 0.4, 14).reshape(2, 7)
 
 
-def train_all(fed, phi=PHI, t=0, clients=None, **options):
-    theta = fed.initial_theta()
-    return theta, train_locally(fed, theta, phi, fed.batch(t, clients), adam_rate=0.1, **options)
+def train_all(fed, phi=PHI, t=0, client_ids=None, purpose="round"):
+    theta, batch = fed.initial_theta(), fed.batch(t, client_ids)
+    tuned = {"rate": np.full(len(batch.client_ids), 0.1)}  # Adam's; the others do not look at it
+    return theta, train_locally(fed, Broadcast(t, theta, phi, purpose, tuned), batch)
 
 
 def told(fed):
@@ -36,7 +37,8 @@ def told(fed):
 
 def objective(fed, t=0, client=0):
     batch = fed.batch(t, [client])
-    return Objective(fed, batch, fed.initial_theta(), fed.generators("test", t, batch.clients))
+    rngs = fed.generators("test", t, batch.client_ids)
+    return Objective(fed.model, batch.train, fed.initial_theta(), fed.mu, rngs)
 
 
 # The proximal objective (T2)
@@ -93,11 +95,11 @@ def test_a_baseline_is_the_library_optimiser_on_the_clients_objective(name):
     theta_t, local = train_all(fed, t=1)
     mu = 0.4 if name == "fedprox-qfl" else 0.0
     for i in range(3):
-        rows = fed.partition.round(1)[i].train
-        encoded, y = fed.engine.encode(fed.splits.train.X[rows]), fed.splits.train.y[rows]
+        rows = fed.schedule.round(1)[i].train
+        encoded, y = fed.model.engine.encode(raw(fed).train.X[rows]), raw(fed).train.y[rows]
 
         def risk(theta, encoded=encoded, y=y):
-            p = fed.engine.probabilities(encoded, theta)
+            p = fed.model.engine.probabilities(encoded, theta)
             return -np.mean(np.log(np.where(y == 1, p, 1 - p))) + mu / 2 * np.sum((theta - theta_t) ** 2)
 
         def slope(theta, risk=risk):
@@ -118,16 +120,16 @@ def test_a_baseline_is_the_library_optimiser_on_the_clients_objective(name):
 def reference(fed, theta_t, phi, t, position):
     """Algorithm 1 for one client, one number at a time, on exact probabilities; return states, losses and rates."""
     config, batch = fed.config, fed.batch(t)
-    i = int(batch.clients[position])
-    held = fed.partition.round(t)
+    i = int(batch.client_ids[position])
+    held = fed.schedule.round(t)
     rows = held[i].train
     total = sum(len(data.train) for data in held)
-    labels = np.concatenate([fed.splits.train.y[data.train] for data in held])
-    heterogeneity = abs(fed.splits.train.y[rows].mean() - labels.mean())
+    labels = np.concatenate([raw(fed).train.y[data.train] for data in held])
+    heterogeneity = abs(raw(fed).train.y[rows].mean() - labels.mean())
 
     def risk(theta, chosen):
-        p = fed.engine.probabilities(fed.engine.encode(fed.splits.train.X[chosen]), theta)
-        y = fed.splits.train.y[chosen]
+        p = fed.model.engine.probabilities(fed.model.engine.encode(raw(fed).train.X[chosen]), theta)
+        y = raw(fed).train.y[chosen]
         return -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))
 
     def proximal(theta):
@@ -173,7 +175,7 @@ def test_the_controller_reads_the_summary_of_the_unfold_before():
     _, local = train_all(fed, LEARNED, 1)
     batch, change, moved = fed.batch(1), np.zeros(3), np.zeros(3)
     for k in range(3):
-        z = psi(k, 3, 1, 2, change, moved, 8, batch.data_fraction, batch.heterogeneity)
+        z = psi(k / 3, 1 / 2, Summary(change, moved / np.sqrt(8)), batch.data_fraction, batch.heterogeneity)
         eta, delta = gamma(z, LEARNED, fed.config.eta_bounds, fed.config.delta_bounds)
         assert np.array_equal(local.trace["eta"][:, k], eta)
         assert np.array_equal(local.trace["delta"][:, k], delta)
@@ -195,24 +197,24 @@ def test_local_training_lowers_the_penalised_loss():
 def test_the_trace_scores_every_unfold_on_the_clients_own_parts():
     fed = federation(method=METHODS["duqfl-last"], unfolds=3, shots=None, client_test="split")
     _, local = train_all(fed)
-    held = fed.partition.round(0)
+    held = fed.schedule.round(0)
     for i in range(3):
         for part, rows in (("train", held[i].train), ("val", held[i].val), ("test", held[i].test)):
-            split = fed.splits.parts["test" if part == "test" else "train"]
-            p = fed.engine.probabilities(fed.engine.encode(split.X[rows]), local.theta[i])
+            split = raw(fed).parts["test" if part == "test" else "train"]
+            p = fed.model.engine.probabilities(fed.model.engine.encode(split.X[rows]), local.theta[i])
             accuracy = np.mean((p >= 0.5) == split.y[rows])
             assert local.trace[f"{part}_accuracy"][i, -1] == pytest.approx(accuracy, abs=1e-12), part
 
 
 def test_losses_under_shots_use_the_rule_of_half_a_shot():
-    assert federation(shots=64).margin == 1 / 128
-    assert federation(shots=None).margin == 1e-12
+    assert federation(shots=64).model.margin == 1 / 128
+    assert federation(shots=None).model.margin == 1e-12
     fed = federation(shots=64)
     train = fed.batch(0).train
     certain = np.zeros((1, len(train.y)))
     share = [part.mean() for part in np.split(train.y, np.cumsum(train.sizes)[:-1])]
-    assert np.allclose(fed.task_losses(train, certain)[:, 0], np.log(128) * np.array(share))
-    assert np.allclose(fed.val_losses(train, certain)[:, 0], np.log(128) * np.array(share))
+    assert np.allclose(fed.model.task_losses(train, certain)[:, 0], np.log(128) * np.array(share))
+    assert np.allclose(fed.model.val_losses(train, certain)[:, 0], np.log(128) * np.array(share))
 
 
 def test_every_client_and_round_has_directions_of_its_own(monkeypatch):
@@ -222,7 +224,7 @@ def test_every_client_and_round_has_directions_of_its_own(monkeypatch):
         asked.extend((iterations, seed) for seed in seeds)
         return theta, np.full(len(theta), 0.1)
 
-    monkeypatch.setattr(client, "calibrated_spsa", watched)
+    monkeypatch.setattr(optimizers, "calibrated_spsa", watched)
     fed = federation(method=METHODS["default-qfl"])
     for t in (0, 1):
         train_all(fed, t=t)
@@ -241,7 +243,7 @@ def test_upload_is_the_validation_best_unfold(seed):
     fed = federation(unfolds=6, spsa_iterations=1, shots=None, learning_rate=0.9, seed=seed)
     _, local = train_all(fed)
     val = fed.batch(0).val
-    reached = fed.val_losses(val, fed.probabilities(val, local.theta[:, None], None))[:, 0]
+    reached = fed.model.val_losses(val, fed.model.probabilities(val, local.theta[:, None], None))[:, 0]
     assert np.array_equal(reached, local.trace["val_loss"].min(axis=1))
     assert np.array_equal(local.trace["val_loss"][np.arange(3), local.selected - 1], reached)
 
@@ -252,7 +254,7 @@ def test_upload_is_never_unfold_0_even_where_training_harms():
         fed = federation(unfolds=2, spsa_iterations=1, shots=None, learning_rate=1.0, seed=seed)
         theta, local = train_all(fed)
         val = fed.batch(0).val
-        start = fed.val_losses(val, fed.probabilities(val, np.tile(theta, (3, 1, 1)), None))[:, 0]
+        start = fed.model.val_losses(val, fed.model.probabilities(val, np.tile(theta, (3, 1, 1)), None))[:, 0]
         harmed += int((start < local.trace["val_loss"].min(axis=1)).sum())
         assert local.selected.min() >= 1
         assert not (local.theta == theta).all(axis=1).any()
@@ -265,11 +267,11 @@ def test_the_best_unfold_is_not_always_the_last():
 
 
 def test_a_tie_is_won_by_the_first_unfold():
-    assert _select(np.array([[0.3, 0.2, 0.2], [0.1, 0.1, 0.1], [0.3, 0.2, 0.1]]), best=True).tolist() == [2, 1, 3]
+    assert select(np.array([[0.3, 0.2, 0.2], [0.1, 0.1, 0.1], [0.3, 0.2, 0.1]]), best=True).tolist() == [2, 1, 3]
 
 
 def test_without_selection_the_last_unfold_is_uploaded():
-    assert _select(np.array([[0.1, 0.2, 0.3]]), best=False).tolist() == [3]
+    assert select(np.array([[0.1, 0.2, 0.3]]), best=False).tolist() == [3]
     fed = federation(method=METHODS["duqfl-last"], unfolds=4)
     assert train_all(fed)[1].selected.tolist() == [4, 4, 4]
 
@@ -384,7 +386,12 @@ class CountingEngine:
     """Another engine's numbers, with a count of the circuits behind them."""
 
     def __init__(self, engine):
-        self.engine, self.qnn, self.circuits = engine, engine.qnn, 0
+        self.engine, self.name, self.shots, self.num_weights = engine, engine.name, engine.shots, engine.num_weights
+        self.circuits, self.noiseless = 0, None
+
+    def exact(self):
+        self.noiseless = CountingEngine(self.engine.exact())
+        return self.noiseless
 
     def probabilities(self, encoded, weights, rng=None):
         self.circuits += len(encoded) * len(np.atleast_2d(weights))
@@ -402,10 +409,12 @@ class CountingEngine:
 @pytest.mark.parametrize("name", METHOD_NAMES)
 def test_the_counted_circuits_are_those_that_were_run(name):
     fed = federation(method=METHODS[name], unfolds=3, spsa_iterations=10)
-    counted = dataclasses.replace(fed, engine=CountingEngine(fed.engine))
-    counted.__dict__["exact_engine"] = exact = CountingEngine(fed.exact_engine)
+    engine = CountingEngine(fed.model.engine)
+    counted = dataclasses.replace(fed, model=dataclasses.replace(fed.model, engine=engine))
     _, local = train_all(counted, purpose="virtual")
-    assert sum(local.circuits.values()) == counted.engine.circuits + exact.circuits
+    exact = engine.noiseless.circuits if engine.noiseless else 0
+    assert (exact > 0) == (name == "adam-qfl")
+    assert sum(local.circuits.values()) == engine.circuits + exact
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)

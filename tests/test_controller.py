@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from qfl_core.algorithm.controller import FEATURES, gamma, initial_phi, psi
+from qfl_core.algorithm.controller import FEATURES, Summary, gamma, initial_phi, psi, summarize
 
 ETA, DELTA = (1e-3, 1.0), (1e-3, 0.5)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -16,7 +16,8 @@ FEATURE = st.floats(-1e6, 1e6)
 def features(clients=4, k=1, t=1, seed=0):
     rng = np.random.default_rng(seed)
     columns = rng.uniform(-1, 1, (4, clients))
-    return psi(k, 5, t, 10, columns[0], np.abs(columns[1]), 16, np.abs(columns[2]), np.abs(columns[3]))
+    summary = Summary(columns[0], np.abs(columns[1]) / 4)
+    return psi(k / 5, t / 10, summary, np.abs(columns[2]), np.abs(columns[3]))
 
 
 @given(arrays(float, (3, 7), elements=FEATURE), arrays(float, (2, 7), elements=FINITE))
@@ -65,7 +66,8 @@ def test_one_client_alone_gets_the_same_bits():
 
 
 def test_psi_holds_the_state_that_algorithm_1_names():
-    z = psi(2, 5, 3, 10, np.array([0.1]), np.array([0.8]), 16, np.array([0.25]), np.array([0.3]))
+    summary = summarize(np.array([2.0]), np.array([1.8]), np.array([0.8]), num_weights=16)
+    z = psi(2 / 5, 3 / 10, summary, np.array([0.25]), np.array([0.3]))
     assert len(FEATURES) == z.shape[1]
     assert dict(zip(FEATURES, z[0].tolist(), strict=True)) == pytest.approx(
         {

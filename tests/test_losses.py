@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss, log_loss
 
-from qfl_core.algorithm.losses import EXACT_MARGIN, LOSSES, cross_entropy, margin_of, squared_error
+from qfl_core.algorithm.losses import EXACT_MARGIN, cross_entropy, margin_of, squared_error
+from qfl_core.base.registry import LOSSES as NAMED
+from qfl_core.base.registry import resolve
+
+LOSSES = {name: (resolve(row).value, resolve(row).slope) for name, row in NAMED.items()}
 
 
 def draws(rows=200, seed=0):

@@ -19,5 +19,5 @@ def test_a_mutation_changes_one_place_of_the_package_into_other_code(mutation):
 def test_a_fragment_that_is_gone_or_ambiguous_is_told():
     with pytest.raises(LookupError, match="nowhere"):
         Mutation("x", "this is in no module", "", ()).file(PACKAGE)
-    with pytest.raises(LookupError, match="must be in the package once"):
+    with pytest.raises(LookupError, match="must be in qfl_core/algorithm once"):
         Mutation("x", "import numpy as np", "", ()).file(PACKAGE)

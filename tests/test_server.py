@@ -7,26 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from planted import federation
+from planted import federation, raw, start
 
 from qfl_core.algorithm import server
-from qfl_core.algorithm.aggregation import SAMPLE_SIZE, Attendance
-from qfl_core.algorithm.controller import initial_phi
+from qfl_core.algorithm.hooks import SAMPLE_SIZE
 from qfl_core.algorithm.methods import METHODS
-from qfl_core.algorithm.server import aggregate, evaluate_global, federated_round, tune_adam
+from qfl_core.algorithm.samples import Attendance
+from qfl_core.algorithm.server import State, aggregate, evaluate_global, federated_round, tune
 from qfl_core.base.errors import DataError
 from qfl_core.runs.experiment import train
-
-PHI = initial_phi(0.13, 0.13)
 
 
 def aggregation_weights(sizes):
     nobody = np.zeros(len(sizes))
-    return SAMPLE_SIZE(Attendance(0, np.arange(len(sizes)), sizes, nobody, nobody))
+    return SAMPLE_SIZE(Attendance(0, np.arange(len(sizes)), sizes, nobody, nobody), {})
 
 
 def one_round(fed, t=0, **options):
-    return federated_round(fed, fed.initial_theta(), PHI, t, adam_rate=0.1, **options)
+    return federated_round(fed, start(fed, t), **options)
 
 
 # Aggregation (lines 5 and 6)
@@ -52,17 +50,17 @@ def test_one_client_aggregates_to_itself(upload):
 
 def test_a_federation_of_one_client_takes_over_its_upload():
     result = one_round(federation(clients=1))
-    assert np.array_equal(result.theta, result.local.theta[0])
+    assert np.array_equal(result.state.theta, result.local.theta[0])
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_round_aggregates_the_selected_uploads_by_sample_size(name):
     fed = federation(method=METHODS[name])
     result = one_round(fed)
-    sizes = [len(data.train) for data in fed.partition.round(0)]
+    sizes = [len(data.train) for data in fed.schedule.round(0)]
     assert len(set(sizes)) > 1
     assert np.allclose(result.weights, np.array(sizes) / sum(sizes), rtol=1e-15)
-    assert np.allclose(result.theta, np.average(result.local.theta, axis=0, weights=sizes), atol=1e-13)
+    assert np.allclose(result.state.theta, np.average(result.local.theta, axis=0, weights=sizes), atol=1e-13)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -90,9 +88,9 @@ def test_a_round_with_a_nan_upload_stops(monkeypatch):
 def test_the_recorded_drift_is_the_mean_distance_of_the_uploads_from_their_aggregate():
     fed = federation()
     result, record = one_round(fed), list(train(fed))[1]
-    distances = [np.linalg.norm(upload - result.theta) for upload in result.local.theta]
+    distances = [np.linalg.norm(upload - result.state.theta) for upload in result.local.theta]
     assert record["global_accuracies"][0]["drift"] == pytest.approx(np.mean(distances), abs=1e-12)
-    assert record["state"]["theta"] == result.theta.tolist()
+    assert record["state"]["theta"] == result.state.theta.tolist()
 
 
 # Participation: S(t)
@@ -100,7 +98,7 @@ def test_the_recorded_drift_is_the_mean_distance_of_the_uploads_from_their_aggre
 
 def test_everyone_takes_part_by_default():
     fed = federation(clients=5)
-    assert fed.participants(0).tolist() == fed.batch(1).clients.tolist() == [0, 1, 2, 3, 4]
+    assert fed.participants(0).tolist() == fed.batch(1).client_ids.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_share_is_drawn_anew_every_round():
@@ -129,13 +127,13 @@ def test_a_list_names_the_clients_of_every_round():
     fed = federation(clients=5, participation=[4, 1])
     for t in range(2):
         result = one_round(fed, t)
-        assert result.batch.clients.tolist() == [1, 4]
+        assert result.attendance.client_ids.tolist() == [1, 4]
         assert len(result.weights) == 2
 
 
 def test_fractions_and_label_mixes_refer_to_those_who_take_part():
     fed = federation(clients=5, participation=[1, 4])
-    held, y = fed.partition.round(0), fed.splits.train.y
+    held, y = fed.schedule.round(0), raw(fed).train.y
     rows = [held[i].train for i in (1, 4)]
     batch = fed.batch(0)
     assert np.allclose(batch.data_fraction, [len(r) / sum(map(len, rows)) for r in rows])
@@ -145,13 +143,13 @@ def test_fractions_and_label_mixes_refer_to_those_who_take_part():
 
 def test_a_client_trains_on_its_own_rows():
     fed = federation()
-    batch, held = fed.batch(1), fed.partition.round(1)
+    batch, held = fed.batch(1), fed.schedule.round(1)
     for part, split in (("train", "train"), ("val", "train"), ("test", "test")):
         samples = getattr(batch, part)
         rows = [getattr(data, part) for data in held]
         assert samples.sizes.tolist() == [len(r) for r in rows]
-        assert np.array_equal(samples.y, fed.splits.parts[split].y[np.concatenate(rows)])
-        p = fed.engine.encode(fed.splits.parts[split].X[rows[2]]).rows
+        assert np.array_equal(samples.y, raw(fed).parts[split].y[np.concatenate(rows)])
+        p = fed.model.engine.encode(raw(fed).parts[split].X[rows[2]]).rows
         assert np.array_equal(samples.encoded[2].rows[: len(rows[2])], p[: len(rows[2])])
 
 
@@ -176,12 +174,13 @@ def test_the_meta_loss_is_the_sum_of_its_four_terms(name):
     result = one_round(fed)
 
     def p(part, rows=slice(None)):
-        X = fed.splits.parts[part].X[rows]
-        return fed.engine.probabilities(fed.engine.encode(X), result.theta), fed.splits.parts[part].y[rows]
+        X = raw(fed).parts[part].X[rows]
+        scores = fed.model.engine.probabilities(fed.model.engine.encode(X), result.state.theta)
+        return scores, raw(fed).parts[part].y[rows]
 
     scores, y = p("val")
     val_loss = -np.mean(y * np.log(scores) + (1 - y) * np.log(1 - scores))
-    held = fed.partition.round(0)
+    held = fed.schedule.round(0)
     accuracies = []
     for i in (0, 1, 2, 4):
         scores, y = p("train", held[i].val)
@@ -202,7 +201,7 @@ def test_the_meta_loss_is_the_sum_of_its_four_terms(name):
 def test_validation_is_scored_by_log_loss_whatever_the_training_loss():
     fed = federation(loss="squared_error", shots=None)
     result = one_round(fed)
-    p, y = fed.engine.probabilities(fed.encoded["val"], result.theta), fed.splits.val.y
+    p, y = fed.model.engine.probabilities(fed.splits["val"].encoded, result.state.theta), raw(fed).val.y
     assert result.meta.val_loss == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), abs=1e-12)
 
 
@@ -224,9 +223,9 @@ def test_adams_rate_is_the_candidate_of_lowest_validation_loss():
     picked = set()
     for seed in range(4):
         fed = federation(method=METHODS["adam-qfl"], adam_rates=rates, spsa_iterations=20, seed=seed)
-        theta = fed.initial_theta()
-        losses = [federated_round(fed, theta, PHI, 0, rate, purpose="tuning").meta.val_loss for rate in rates]
-        rate, circuits = tune_adam(fed, theta, PHI)
+        losses = [federated_round(fed, start(fed, rate=rate), purpose="tuning").meta.val_loss for rate in rates]
+        tuned, circuits = tune(fed, State.initial(fed))
+        (rate,) = set(tuned.memory["rate"])
         assert rate == rates[losses.index(min(losses))]
         assert circuits == 4 * sum(one_round(fed).local.circuits.values())
         picked.add(rate)
@@ -236,7 +235,7 @@ def test_adams_rate_is_the_candidate_of_lowest_validation_loss():
 def test_tuning_does_not_depend_on_the_order_of_the_candidates():
     rates = (0.01, 0.1, 0.5)
     found = {
-        tune_adam(fed, fed.initial_theta(), PHI)[0]
+        tune(fed, State.initial(fed))[0].memory["rate"][0]
         for fed in (federation(method=METHODS["adam-qfl"], adam_rates=order) for order in (rates, rates[::-1]))
     }
     assert len(found) == 1
@@ -245,9 +244,8 @@ def test_tuning_does_not_depend_on_the_order_of_the_candidates():
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "adam-qfl"])
 def test_other_methods_tune_nothing(name):
     fed = federation(method=METHODS[name])
-    rate, circuits = tune_adam(fed, fed.initial_theta(), PHI)
-    assert np.isnan(rate)
-    assert circuits == 0
+    untouched = State.initial(fed)
+    assert tune(fed, untouched) == (untouched, 0)
 
 
 # Bits
@@ -256,14 +254,14 @@ def test_other_methods_tune_nothing(name):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_round_is_decided_by_its_seed(name):
     first, again, other = (one_round(federation(method=METHODS[name], seed=seed)) for seed in (0, 0, 1))
-    assert np.array_equal(first.theta, again.theta)
+    assert np.array_equal(first.state.theta, again.state.theta)
     assert first.meta.total == again.meta.total
-    assert not np.array_equal(first.theta, other.theta)
+    assert not np.array_equal(first.state.theta, other.state.theta)
 
 
 def test_rounds_of_one_seed_draw_different_data_and_directions():
     fed = federation()
-    assert not np.array_equal(one_round(fed, 0).theta, one_round(fed, 1).theta)
+    assert not np.array_equal(one_round(fed, 0).state.theta, one_round(fed, 1).state.theta)
 
 
 def test_initial_weights_are_uniform_in_their_range():

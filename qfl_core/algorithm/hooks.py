@@ -96,6 +96,10 @@ class ServerOptimizer(Protocol):
         """Return the new global model (P,) from the old one and the clients' average, and the new state."""
 
 
+#: ``(uploads, weights) -> theta``: (clients, P) and (clients,) become (P,).
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 def weighted_sum(uploads: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return sum_i w_i theta_i (P,) of uploads (clients, P), Eq. (fedavg)."""
     # Added client by client: the sum does not depend on how a matrix product would order it.
@@ -120,7 +124,7 @@ class Aggregation:
 
     weights: Callable[[Attendance, Memory], np.ndarray]
     init: Callable[[int], Memory] = nothing
-    combine: Callable[[np.ndarray, np.ndarray], np.ndarray] = weighted_sum
+    combine: Combine = weighted_sum
 
     def __post_init__(self) -> None:
         for name in ("weights", "init", "combine"):

@@ -11,7 +11,7 @@ import numpy as np
 from qfl_core.algorithm.client import Broadcast, LocalResult, train_locally, validate_locally
 from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.hooks import Memory
+from qfl_core.algorithm.hooks import Combine, Memory, weighted_sum
 from qfl_core.algorithm.losses import cross_entropy
 from qfl_core.algorithm.metrics import spread
 from qfl_core.algorithm.samples import Attendance
@@ -126,7 +126,7 @@ def federated_round(
     local = trainer.train(federation, sent)  # lines 2 to 4
     attendance = local.attendance
     weights = method.aggregation(attendance, start.phi)  # line 5
-    theta = aggregate(federation, local, weights)  # line 6
+    theta = aggregate(local.theta, weights, attendance.client_ids, method.aggregation.combine)  # line 6
     server = start.server
     if method.server:  # the paper's methods take the average itself
         theta, server = method.server.update(start.theta, theta, server)
@@ -144,13 +144,14 @@ def _with_silent(attendance: Attendance, accuracy: np.ndarray) -> Attendance:
     return replace(attendance, absent=attendance.absent + reasons)
 
 
-def aggregate(federation: Federation, local: LocalResult, weights: np.ndarray) -> np.ndarray:
-    """Combine the uploads (clients, P) into theta^(t+1) (P,); an upload that is not finite is refused."""
-    broken = ~np.isfinite(local.theta).all(axis=1)
+def aggregate(
+    uploads: np.ndarray, weights: np.ndarray, client_ids: np.ndarray, combine: Combine = weighted_sum
+) -> np.ndarray:
+    """Make one model (P,) of the uploads (clients, P), Eq. (fedavg); an upload that is not finite is refused."""
+    broken = ~np.isfinite(uploads).all(axis=1)
     if broken.any():
-        client_id = int(local.attendance.client_ids[broken][0])
-        raise DataError(f"client {client_id} uploaded weights that are not finite")
-    return federation.method.aggregation.combine(local.theta, weights)
+        raise DataError(f"client {int(client_ids[broken][0])} uploaded weights that are not finite")
+    return combine(uploads, weights)
 
 
 def meta_loss(
