@@ -1,6 +1,7 @@
 """The extras and how to add one's own: equalities to the bit, memory that survives, names and identities."""
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from planted import federation, planted_splits, small
 
 from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation
+from qfl_core.algorithm.losses import squared_error
 from qfl_core.algorithm.meta import moved, outer_direction, refine_controller
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.algorithm.optimizers import Spsa, spsa_block
@@ -31,7 +33,13 @@ from qfl_core.extras.scaffold import SCAFFOLD_QFL, Scaffold
 from qfl_core.runs import plugins, run
 from qfl_core.runs.experiment import state_from_json, train
 from qfl_core.runs.identity import run_identity
-from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.runs.plugins import (
+    register_ansatz,
+    register_dataset,
+    register_feature_map,
+    register_loss,
+    register_method,
+)
 from qfl_core.runs.prepare import make_federation
 from qfl_core.runs.results import find_runs
 from qfl_core.runs.run import run_experiment
@@ -140,9 +148,8 @@ def test_the_variate_is_the_mean_of_the_clients_estimates_weighted_by_their_rate
     monkeypatch.setattr(corrected, "spsa_block", spied)
     begun = State.initial(fed)
     # A controller that moves eta from unfold to unfold and from client to client.
-    begun = dataclasses.replace(
-        begun, phi=moved(begun.phi, 1, {"controller": np.linspace(-0.5, 0.5, 14).reshape(2, 7)})
-    )
+    slopes = {"controller": np.linspace(-0.5, 0.5, 14).reshape(2, 7)}
+    begun = dataclasses.replace(begun, phi=moved(begun.phi, 1, slopes))
     for record in train(fed, begun):
         rates = np.array([eta for eta, _ in steps])
         assert np.ptp(rates, axis=0).min() > 0.001
@@ -247,30 +254,22 @@ def test_one_pair_of_virtual_rounds_refines_controller_and_weights():
     ]
     (row,) = ours[1]["outer_meta"]
     slope = (row["meta_loss_plus"] - row["meta_loss_minus"]) / 0.4
-    begun, sent = state_from_json(ours[0]["state"]), Weighted()
+    begun, given = state_from_json(ours[0]["state"]), []
     direction = outer_direction(begun.phi, fed.config.seed, 0)
-    assert np.array_equal(
-        direction["controller"], outer_direction(State.initial(base).phi, base.config.seed, 0)["controller"]
-    )
-    assert not np.array_equal(direction["weights"], direction["controller"].ravel()[: len(direction["weights"])])
-    ruled = Aggregation(sent.remember(LEARNED.weights), zeros)
-    refine_controller(dataclasses.replace(fed, method=dataclasses.replace(DUQFL_LEARNED, aggregation=ruled)), begun)
-    assert np.allclose(sent, [0.2 * direction["weights"], -0.2 * direction["weights"]])
+    alone = outer_direction(State.initial(base).phi, fed.config.seed, 0)
+    assert np.array_equal(direction["controller"], alone["controller"])
+
+    def spied(attendance, learned):
+        given.append(learned["weights"])
+        return LEARNED.weights(attendance, learned)
+
+    method = dataclasses.replace(DUQFL_LEARNED, aggregation=Aggregation(spied, zeros))
+    refine_controller(dataclasses.replace(fed, method=method), begun)
+    assert np.allclose(given, [0.2 * direction["weights"], -0.2 * direction["weights"]])
     found = ours[1]["state"]["phi"]
     assert np.allclose(found["weights"], -2.0 * slope * direction["weights"], atol=1e-14)
     step = np.array(found["controller"]) - begun.phi["controller"]
     assert np.allclose(step, -2.0 * slope * direction["controller"], atol=1e-12)
-
-
-class Weighted(list):
-    """Keeps the logits that a rule was given."""
-
-    def remember(self, rule):
-        def spied(attendance, learned):
-            self.append(learned["weights"])
-            return rule(attendance, learned)
-
-        return spied
 
 
 def test_learned_weights_move_and_decide_the_next_model():
@@ -326,14 +325,15 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
 
     from qfl_core.network.nodes import Nodes, Patience
 
-    config = small(dataset="breast-cancer", method="duqfl-learned", outer_period=1, participation=0.7)
-    fed = make_federation(config)
-    grid = FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
-    nodes = Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01))
-    assert told(fed, nodes, extras=True) == told(fed, extras=True)
-    for message in grid.down:
-        assert set(message.content["model"]) == {"theta", "phi"}
-        assert set(message.content["round"]) == {"t", "participants", "purposes", "adam_rates", "code", "data"}
+    fields = {}
+    for name in ("duqfl-learned", "duqfl-prox"):
+        config = small(dataset="breast-cancer", method=name, outer_period=1, participation=0.7)
+        fed, grid = make_federation(config), FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
+        nodes = Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01))
+        assert told(fed, nodes, extras=True) == told(fed, extras=True)
+        messages = [message.content for message in (*grid.down, *grid.up)]
+        fields[name] = {(record, field) for content in messages for record in content for field in content[record]}
+    assert fields["duqfl-learned"] == fields["duqfl-prox"]
 
 
 def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch, tmp_path):
@@ -426,10 +426,72 @@ def test_what_cannot_be_registered_is_named(clean_tables):
         register_dataset("mine", load_splits)
     with pytest.raises(ConfigError, match="tracks of another dataset"):
         register_dataset("mine-clean", DATASETS["baf"])
+    with pytest.raises(ConfigError, match=r"loader must be a function of \(config, order=None\), got 3"):
+        register_dataset("mine", dataclasses.replace(DATASETS["baf"], loader=3))
     space = {}
     exec("def load(config, order=None): ...", space)
     with pytest.raises(ConfigError, match="the code of load cannot be read"):
         register_dataset("mine", DatasetSpec(space["load"], (1, 1, 1), DATASETS["baf"].encodings))
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "focal", [np.log]], ids=repr)
+def test_losses_and_circuits_are_functions(wrong, clean_tables):
+    for register, reason in (
+        (register_loss, r"loss 'mine': value must be a function of \(p, y, margin\), got "),
+        (register_feature_map, "feature_map 'mine' must be a function that builds a circuit, got "),
+        (register_ansatz, "ansatz 'mine' must be a function that builds a circuit, got "),
+    ):
+        with pytest.raises(ConfigError, match=reason) as found:
+            register("mine", wrong)
+        assert "\n" not in str(found.value)
+    if wrong is not None:
+        with pytest.raises(ConfigError, match=r"loss 'mine': slope must be a function of \(p, y, margin\), got "):
+            register_loss("mine", squared_error, wrong)
+    assert plugins.REGISTERED == {}
+
+
+@pytest.mark.parametrize(
+    ("register", "name"),
+    [(register_loss, "squared_error"), (register_feature_map, "zz"), (register_ansatz, "real_amplitudes")],
+)
+def test_the_packages_losses_and_circuits_keep_their_names(register, name, clean_tables):
+    with pytest.raises(ConfigError, match=f"'{name}' is the package's own"):
+        register(name, squared_error)
+
+
+def powered(power):
+    def rule(attendance, learned):
+        return attendance.sizes**power / (attendance.sizes**power).sum()
+
+    return rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    values: np.ndarray
+    functions: tuple = ()
+
+    def rule(self, attendance, learned):
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (powered(1), powered(2)),
+        (functools.partial(powered(1), learned=1), functools.partial(powered(1), learned=2)),
+        (Table(np.zeros(3)).rule, Table(np.ones(3)).rule),
+        (Table(np.zeros(3), (powered(1),)).rule, Table(np.zeros(3), (powered(2),)).rule),
+    ],
+    ids=["closure", "partial", "array", "tuple"],
+)
+def test_rules_of_one_file_with_other_values_are_other_runs(rules, clean_tables):
+    seen = []
+    for rule in (*rules, rules[0]):
+        register_method("mine", dataclasses.replace(PROX, label="Mine", aggregation=Aggregation(rule)))
+        seen.append(run_identity(small(method="mine"), "data"))
+    assert seen[0] != seen[1]
+    assert seen[0] == seen[2]
 
 
 RULE = """
