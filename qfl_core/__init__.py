@@ -18,11 +18,14 @@ _PUBLIC = {
     "load_splits": "qfl_core.data:load_splits",
     "METHODS": "qfl_core.algorithm.methods:METHODS",
     "QNN": "qfl_core.engines.qnn:QNN",
-    "load_runs": "qfl_core.runs:load_runs",
+    "load_runs": "qfl_core.runs.results:load_runs",
     "make_engine": "qfl_core.engines:make_engine",
-    "run_experiment": "qfl_core.runs:run_experiment",
+    "run_experiment": "qfl_core.runs.run:run_experiment",
     "make_partition": "qfl_core.data.partition:make_partition",
+    "register_ansatz": "qfl_core.runs.plugins:register_ansatz",
     "register_dataset": "qfl_core.runs.plugins:register_dataset",
+    "register_feature_map": "qfl_core.runs.plugins:register_feature_map",
+    "register_loss": "qfl_core.runs.plugins:register_loss",
     "register_method": "qfl_core.runs.plugins:register_method",
 }
 

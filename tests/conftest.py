@@ -50,3 +50,16 @@ def real_data(monkeypatch) -> Path:
         pytest.skip("QFL_DATA_DIR is not set")
     monkeypatch.setenv("QFL_DATA_DIR", REAL_DATA)
     return Path(REAL_DATA)
+
+
+@pytest.fixture
+def clean_tables():
+    """Let a test register plugins; afterwards the tables are as they were."""
+    from qfl_core.runs import plugins
+
+    before = {kind: dict(table) for kind, table in plugins._TABLES.items()}
+    yield
+    for kind, table in plugins._TABLES.items():
+        table.clear()
+        table.update(before[kind])
+    plugins.REGISTERED.clear()

@@ -1,12 +1,11 @@
-"""The extras and how to add one's own: equalities to the bit, memory that survives, and EXTENDING.md executed."""
+"""The extras and how to add one's own: equalities to the bit, memory that survives, names and identities."""
 
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
-import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,46 +15,48 @@ from hypothesis import strategies as st
 from planted import federation, planted_splits, small
 from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
 
-from qfl_core.algorithm import client
-from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.meta import virtual_rounds
-from qfl_core.algorithm.methods import DUQFL_LEARNED, METHODS, SCAFFOLD_QFL, method_named
-from qfl_core.algorithm.optimizers import spsa_block
-from qfl_core.analysis.tables import roles_table
+from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation
+from qfl_core.algorithm.losses import squared_error
+from qfl_core.algorithm.meta import moved, outer_direction, refine_controller
+from qfl_core.algorithm.methods import METHODS, method_named
+from qfl_core.algorithm.optimizers import Spsa, spsa_block
+from qfl_core.algorithm.samples import Attendance
+from qfl_core.algorithm.server import IN_PROCESS, InProcess, State
 from qfl_core.base import registry
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.registry import DATASETS, METHOD_NAMES, DatasetSpec
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
-from qfl_core.extras.scaffold import Scaffold
-from qfl_core.runs import find_runs, run_experiment, run_identity
-from qfl_core.runs import plugins as extensions
-from qfl_core.runs import run as runs
-from qfl_core.runs.experiment import State, start, train
-from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.extras import corrected
+from qfl_core.extras.corrected import CorrectedSpsa
+from qfl_core.extras.learned import DUQFL_LEARNED, zeros
+from qfl_core.extras.scaffold import SCAFFOLD_QFL, Scaffold
+from qfl_core.runs import plugins, run
+from qfl_core.runs.experiment import state_from_json, train
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.plugins import (
+    register_ansatz,
+    register_dataset,
+    register_feature_map,
+    register_loss,
+    register_method,
+)
+from qfl_core.runs.prepare import make_federation
+from qfl_core.runs.results import find_runs
+from qfl_core.runs.run import run_experiment
 from qfl_core.runs.sweep import _run
 
-PAGE = Path(__file__).resolve().parent.parent / "EXTENDING.md"
 BEST, PROX = METHODS["duqfl-best"], METHODS["duqfl-prox"]
+LEARNED = DUQFL_LEARNED.aggregation
 
 
-@pytest.fixture
-def clean_tables(monkeypatch):
-    """Give the test tables of its own to register in."""
-    own = {"method": dict(registry.EXTRA_METHODS), "dataset": dict(DATASETS)}
-    yield
-    registry.EXTRA_METHODS.clear()
-    registry.EXTRA_METHODS.update(own["method"])
-    DATASETS.clear()
-    DATASETS.update(own["dataset"])
-    extensions.REGISTERED.clear()
-
-
-def told(fed, without=("memory", "logits")) -> list[str]:
-    """Return a run's records as text, without timings and what only an extra has."""
+def told(fed, trainer=IN_PROCESS, *, extras=False) -> list[str]:
+    """Return a run's records as text, without timings; what only an extra has is in them where it is asked for."""
     records = []
-    for record in train(fed):
-        state = {name: value for name, value in record["state"].items() if name not in without}
+    for record in train(fed, trainer=trainer):
+        state = record["state"]
+        if not extras:
+            state = state | {"memory": {}, "phi": {"controller": state["phi"]["controller"]}}
         records.append(json.dumps(record | {"state": state, "seconds": 0}, default=lambda v: v.item(), sort_keys=True))
     return records
 
@@ -68,6 +69,8 @@ def states(fed) -> list[dict]:
 
 
 def test_the_papers_seven_stay_seven():
+    from qfl_core.analysis.tables import roles_table
+
     assert tuple(METHODS) == METHOD_NAMES
     assert len(roles_table()) == 7
     for name in ("scaffold-qfl", "duqfl-learned"):
@@ -77,22 +80,22 @@ def test_the_papers_seven_stay_seven():
 
 def test_an_extra_is_its_base_but_for_one_switch():
     words = {"label": "", "role": ""}
-    assert dataclasses.replace(SCAFFOLD_QFL, correction=None, **words) == dataclasses.replace(BEST, **words)
+    assert dataclasses.replace(SCAFFOLD_QFL, optimizer=Spsa(), **words) == dataclasses.replace(BEST, **words)
     assert dataclasses.replace(DUQFL_LEARNED, aggregation=SAMPLE_SIZE, **words) == dataclasses.replace(PROX, **words)
 
 
 @pytest.mark.parametrize(
     ("base", "switch", "reason"),
     [
-        ("default-qfl", {"correction": Scaffold()}, "needs optimizer='spsa'"),
-        ("duqfl-drift", {"correction": Scaffold()}, "without projection"),
+        ("duqfl-drift", {"optimizer": CorrectedSpsa(Scaffold())}, "a correction and a projection do not go together"),
+        ("scaffold-qfl", {"projection": True}, "a correction and a projection do not go together"),
         ("fedprox-qfl", {"aggregation": LEARNED}, "together with the controller"),
-        ("duqfl-prox", {"optimizer": "sgd"}, "optimizer='sgd', expected one of spsa"),
+        ("duqfl-learned", {"controller": False}, "together with the controller"),
     ],
 )
 def test_switches_that_cannot_work_together_are_refused(base, switch, reason):
     with pytest.raises(ConfigError, match=reason):
-        dataclasses.replace(METHODS[base], **switch)
+        dataclasses.replace(method_named(base), **switch)
 
 
 # SCAFFOLD-QFL
@@ -102,13 +105,13 @@ def test_switches_that_cannot_work_together_are_refused(base, switch, reason):
 class Still(Scaffold):
     """Variates that never leave 0."""
 
-    def update(self, memory, clients, pull):
+    def update(self, memory, client_ids, pull):
         return memory
 
 
 def test_with_variates_of_zero_it_is_its_base_to_the_bit():
     settings = {"rounds": 3, "outer_period": 2}
-    still = dataclasses.replace(SCAFFOLD_QFL, correction=Still())
+    still = dataclasses.replace(SCAFFOLD_QFL, optimizer=CorrectedSpsa(Still()))
     base = told(federation(method=BEST, **settings))
     assert told(federation(method=still, **settings)) == base
     assert told(federation(method=SCAFFOLD_QFL, **settings)) != base
@@ -143,10 +146,11 @@ def test_the_variate_is_the_mean_of_the_clients_estimates_weighted_by_their_rate
             theta = moved
         return theta
 
-    monkeypatch.setattr(client, "spsa_block", spied)
-    begun, _ = start(fed)
+    monkeypatch.setattr(corrected, "spsa_block", spied)
+    begun = State.initial(fed)
     # A controller that moves eta from unfold to unfold and from client to client.
-    begun = dataclasses.replace(begun, phi=begun.phi + np.linspace(-0.5, 0.5, 14).reshape(2, 7))
+    slopes = {"controller": np.linspace(-0.5, 0.5, 14).reshape(2, 7)}
+    begun = dataclasses.replace(begun, phi=moved(begun.phi, 1, slopes))
     for record in train(fed, begun):
         rates = np.array([eta for eta, _ in steps])
         assert np.ptp(rates, axis=0).min() > 0.001
@@ -174,30 +178,40 @@ def test_virtual_rounds_use_the_variates_and_do_not_change_them():
     frozen = states(federation(outer_period=0, **settings))
     tried = states(federation(outer_period=1, outer_learning_rate=0, **settings))
     assert tried == frozen
-    fed = federation(outer_period=1, **settings)
-    state = State.from_json(tried[-1])
-    sent = virtual_rounds(fed, state.phi, 2, state.logits, Scaffold().shift(state.memory))[1]
-    assert all(np.array_equal(b.shift, Scaffold().shift(state.memory)) and np.abs(b.shift).max() > 0 for b in sent)
+    state, sent = state_from_json(tried[-2]), Sent()
+    refine_controller(federation(outer_period=1, **settings), state, sent)
+    shift = Scaffold().shift(state.memory)
+    assert np.abs(shift).max() > 0
+    assert [b.purpose for b in sent] == ["virtual", "virtual"]
+    assert all(np.array_equal(b.state["shift"], shift) for b in sent)
+
+
+class Sent(InProcess, list):
+    """Trains here and keeps every broadcast."""
+
+    def train(self, federation, sent):
+        self.append(sent)
+        return super().train(federation, sent)
 
 
 # Learned weights
 
 
-def attendance(sizes, clients=None) -> Attendance:
-    nothing = np.zeros(len(sizes))
-    return Attendance(0, np.arange(len(sizes)) if clients is None else clients, np.array(sizes), nothing, nothing)
+def attendance(sizes, client_ids=None) -> Attendance:
+    ids, nothing = np.arange(len(sizes)) if client_ids is None else client_ids, np.zeros(len(sizes))
+    return Attendance(0, ids, np.array(sizes), nothing, nothing)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=12))
 def test_logits_of_zero_are_fedavg_to_the_bit(sizes):
     who = attendance(sizes)
-    assert np.array_equal(LEARNED(who, np.zeros(len(sizes))), SAMPLE_SIZE(who))
+    assert np.array_equal(LEARNED(who, zeros(len(sizes))), SAMPLE_SIZE(who, {}))
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))
 def test_learned_weights_are_weights_whatever_the_logits(drawn):
     sizes, logits = (np.array(column) for column in zip(*drawn, strict=True))
-    w = LEARNED(attendance(sizes), logits)
+    w = LEARNED(attendance(sizes), {"weights": logits})
     assert (w >= 0).all()
     assert w.sum() == pytest.approx(1, abs=1e-12)
     n, a = sizes, np.clip(logits, -50, 50)
@@ -206,17 +220,18 @@ def test_learned_weights_are_weights_whatever_the_logits(drawn):
 
 
 def test_a_client_takes_its_own_logit_whoever_else_is_there():
-    w = LEARNED(attendance([10, 10], clients=np.array([1, 3])), np.array([9.0, 0.0, 9.0, np.log(3)]))
+    logits = np.array([9.0, 0.0, 9.0, np.log(3)])
+    w = LEARNED(attendance([10, 10], client_ids=np.array([1, 3])), {"weights": logits})
     assert np.allclose(w, [0.25, 0.75])
 
 
 @pytest.mark.parametrize("bad", [[0.5, 0.6], [1.5, -0.5], [1.0], [np.nan, 1.0]])
-def test_a_rule_whose_weights_are_none_is_refused(bad):
-    def wrong(attendance, logits):
+def test_a_rule_whose_values_are_not_weights_is_refused(bad):
+    def wrong(attendance, learned):
         return np.array(bad)
 
     with pytest.raises(DataError, match=r"wrong gave the weights .* expected 2 of at least 0 with sum 1"):
-        Aggregation(wrong)(attendance([1, 1]))
+        Aggregation(wrong)(attendance([1, 1]), {})
 
 
 def test_learned_weights_that_do_not_move_are_its_base_to_the_bit():
@@ -240,12 +255,22 @@ def test_one_pair_of_virtual_rounds_refines_controller_and_weights():
     ]
     (row,) = ours[1]["outer_meta"]
     slope = (row["meta_loss_plus"] - row["meta_loss_minus"]) / 0.4
-    begun = State.from_json(ours[0]["state"])
-    (for_phi, for_logits), sent = virtual_rounds(fed, begun.phi, 0, begun.logits)
-    assert np.array_equal(for_phi, virtual_rounds(base, begun.phi, 0)[0][0])
-    assert np.allclose([b.logits for b in sent], [0.2 * for_logits, -0.2 * for_logits])
-    assert np.allclose(ours[1]["state"]["logits"], -2.0 * slope * for_logits, atol=1e-14)
-    assert np.allclose(np.array(ours[1]["state"]["phi"]) - begun.phi, -2.0 * slope * for_phi, atol=1e-12)
+    begun, given = state_from_json(ours[0]["state"]), []
+    direction = outer_direction(begun.phi, fed.config.seed, 0)
+    alone = outer_direction(State.initial(base).phi, fed.config.seed, 0)
+    assert np.array_equal(direction["controller"], alone["controller"])
+
+    def spied(attendance, learned):
+        given.append(learned["weights"])
+        return LEARNED.weights(attendance, learned)
+
+    method = dataclasses.replace(DUQFL_LEARNED, aggregation=Aggregation(spied, zeros))
+    refine_controller(dataclasses.replace(fed, method=method), begun)
+    assert np.allclose(given, [0.2 * direction["weights"], -0.2 * direction["weights"]])
+    found = ours[1]["state"]["phi"]
+    assert np.allclose(found["weights"], -2.0 * slope * direction["weights"], atol=1e-14)
+    step = np.array(found["controller"]) - begun.phi["controller"]
+    assert np.allclose(step, -2.0 * slope * direction["controller"], atol=1e-12)
 
 
 def test_learned_weights_move_and_decide_the_next_model():
@@ -274,21 +299,21 @@ def test_a_run_stopped_after_any_round_ends_in_the_same_bytes(name, tmp_path, mo
         return {path.name: path.read_bytes() for path in result.path.iterdir() if path.name != "timings.csv"}
 
     whole = run_experiment(config, tmp_path / "whole", splits=splits)
-    learnt = {"scaffold-qfl": "memory_variates", "duqfl-learned": "logits"}[name]
+    learnt = {"scaffold-qfl": "memory_variates", "duqfl-learned": "phi_weights"}[name]
     assert len(whole.parameters[learnt]) == 4
     assert np.abs(whole.parameters[learnt][-1]).max() > 0
     for kept in range(1, 4):
 
-        def stopped(federation, state=None, kept=kept):
-            for done, record in enumerate(train(federation, state)):
+        def stopped(federation, state, trainer, kept=kept):
+            for done, record in enumerate(train(federation, state, trainer)):
                 if done == kept:
                     raise Interruption
                 yield record
 
-        monkeypatch.setattr(runs, "train", stopped)
+        monkeypatch.setattr(run, "train", stopped)
         with pytest.raises(Interruption):
             run_experiment(config, tmp_path / f"{kept}", splits=splits)
-        monkeypatch.setattr(runs, "train", train)
+        monkeypatch.setattr(run, "train", train)
         assert files(run_experiment(config, tmp_path / f"{kept}", splits=splits)) == files(whole)
 
 
@@ -301,14 +326,15 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
 
     from qfl_core.network.nodes import Nodes, Patience
 
-    config = small(dataset="breast-cancer", method="duqfl-learned", outer_period=1, participation=0.7)
-    fed = Federation.create(config)
-    grid = FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
-    over = dataclasses.replace(fed, clients=Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01)))
-    assert told(over, without=()) == told(fed, without=())
-    for message in grid.down:
-        assert set(message.content["model"]) == {"theta", "phi"}
-        assert set(message.content["round"]) == {"t", "participants", "purposes", "adam_rates", "code", "data"}
+    fields = {}
+    for name in ("duqfl-learned", "duqfl-prox"):
+        config = small(dataset="breast-cancer", method=name, outer_period=1, participation=0.7)
+        fed, grid = make_federation(config), FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
+        nodes = Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01))
+        assert told(fed, nodes, extras=True) == told(fed, extras=True)
+        messages = [message.content for message in (*grid.down, *grid.up)]
+        fields[name] = {(record, field) for content in messages for record in content for field in content[record]}
+    assert fields["duqfl-learned"] == fields["duqfl-prox"]
 
 
 def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch, tmp_path):
@@ -331,7 +357,7 @@ def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch,
     with pytest.raises(FederationError, match=reason):
         flower_app.serve(None, SimpleNamespace(run_config={"experiment": config.to_json()}))
     with pytest.raises(FederationError, match=reason):
-        list(train(dataclasses.replace(federation(method=SCAFFOLD_QFL), clients=Nodes(grid=None))))
+        list(train(federation(method=SCAFFOLD_QFL), trainer=Nodes(grid=None)))
 
 
 # Breast cancer
@@ -401,18 +427,80 @@ def test_what_cannot_be_registered_is_named(clean_tables):
         register_dataset("mine", load_splits)
     with pytest.raises(ConfigError, match="tracks of another dataset"):
         register_dataset("mine-clean", DATASETS["baf"])
+    with pytest.raises(ConfigError, match=r"loader must be a function of \(config, order=None\), got 3"):
+        register_dataset("mine", dataclasses.replace(DATASETS["baf"], loader=3))
     space = {}
     exec("def load(config, order=None): ...", space)
     with pytest.raises(ConfigError, match="the code of load cannot be read"):
         register_dataset("mine", DatasetSpec(space["load"], (1, 1, 1), DATASETS["baf"].encodings))
 
 
+@pytest.mark.parametrize("wrong", [None, 3, "focal", [np.log]], ids=repr)
+def test_losses_and_circuits_are_functions(wrong, clean_tables):
+    for register, reason in (
+        (register_loss, r"loss 'mine': value must be a function of \(p, y, margin\), got "),
+        (register_feature_map, "feature_map 'mine' must be a function that builds a circuit, got "),
+        (register_ansatz, "ansatz 'mine' must be a function that builds a circuit, got "),
+    ):
+        with pytest.raises(ConfigError, match=reason) as found:
+            register("mine", wrong)
+        assert "\n" not in str(found.value)
+    if wrong is not None:
+        with pytest.raises(ConfigError, match=r"loss 'mine': slope must be a function of \(p, y, margin\), got "):
+            register_loss("mine", squared_error, wrong)
+    assert plugins.REGISTERED == {}
+
+
+@pytest.mark.parametrize(
+    ("register", "name"),
+    [(register_loss, "squared_error"), (register_feature_map, "zz"), (register_ansatz, "real_amplitudes")],
+)
+def test_the_packages_losses_and_circuits_keep_their_names(register, name, clean_tables):
+    with pytest.raises(ConfigError, match=f"'{name}' is the package's own"):
+        register(name, squared_error)
+
+
+def powered(power):
+    def rule(attendance, learned):
+        return attendance.sizes**power / (attendance.sizes**power).sum()
+
+    return rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    values: np.ndarray
+    functions: tuple = ()
+
+    def rule(self, attendance, learned):
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (powered(1), powered(2)),
+        (functools.partial(powered(1), learned=1), functools.partial(powered(1), learned=2)),
+        (Table(np.zeros(3)).rule, Table(np.ones(3)).rule),
+        (Table(np.zeros(3), (powered(1),)).rule, Table(np.zeros(3), (powered(2),)).rule),
+    ],
+    ids=["closure", "partial", "array", "tuple"],
+)
+def test_rules_of_one_file_with_other_values_are_other_runs(rules, clean_tables):
+    seen = []
+    for rule in (*rules, rules[0]):
+        register_method("mine", dataclasses.replace(PROX, label="Mine", aggregation=Aggregation(rule)))
+        seen.append(run_identity(small(method="mine"), "data"))
+    assert seen[0] != seen[1]
+    assert seen[0] == seen[2]
+
+
 RULE = """
 import dataclasses
 from qfl_core import METHODS, register_method
-from qfl_core.algorithm.aggregation import Aggregation
+from qfl_core.algorithm.hooks import Aggregation
 
-def rule(attendance, logits):
+def rule(attendance, learned):
     return attendance.sizes{power} / (attendance.sizes{power}).sum()
 
 register_method("powered", dataclasses.replace(METHODS["fedprox-qfl"], label="Powered", aggregation=Aggregation(rule)))
@@ -435,9 +523,9 @@ def test_a_changed_file_is_another_run_and_unknown_methods_runs_are_left_out(cle
     assert found[0].environment["extensions"] != found[1].environment["extensions"]
     assert not np.array_equal(found[0].weights, found[1].weights)
     assert len(find_runs(tmp_path / "results", method="powered")) == 2
-    own = list(extensions.REGISTERED.values())
+    own = list(plugins.REGISTERED.values())
     registry.EXTRA_METHODS.pop("powered")
-    extensions.REGISTERED.clear()
+    plugins.REGISTERED.clear()
     assert find_runs(tmp_path / "results") == []
     # A worker of a sweep is told what its parent registered.
     config = config.__class__.__new__(config.__class__)  # as unpickled: without a check of its values
@@ -454,32 +542,6 @@ def test_the_packages_runs_keep_their_identity(clean_tables):
     mine = run_identity(small(method="mine"), "data")
     register_method("mine", dataclasses.replace(PROX, label="Mine"))
     assert run_identity(small(method="mine"), "data") != mine
-
-
-# EXTENDING.md
-
-
-def test_the_code_of_the_page_runs_and_gives_the_extras_numbers_to_the_bit(clean_tables, tmp_path, monkeypatch, capsys):
-    blocks = re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert [name for name, _ in blocks] == ["my_method", "my_data", "my_aggregation", "my_study"]
-    assert len(blocks) == PAGE.read_text(encoding="utf-8").count("```python")
-    for name, code in blocks:
-        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-        assert len([line for line in code.splitlines() if line.strip()]) <= 25
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, _ in blocks:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        importlib.import_module(name)
-    assert re.search(r"test_roc_auc: my-scaffold - duqfl-best = [+-]\d\.\d+ .* n = 2", capsys.readouterr().out)
-    found = {run.config.method: run for run in find_runs("my_results", seed=0)}
-    assert set(found) == {"my-scaffold", "my-learned", "duqfl-best", "duqfl-prox"}
-    assert found["my-learned"].environment["data"]["source"] == "bundled"
-    for mine, extra in {"my-scaffold": "scaffold-qfl", "my-learned": "duqfl-learned"}.items():
-        config = found[mine].config.replace(dataset="breast-cancer", method=extra)
-        assert np.array_equal(run_experiment(config, "theirs").weights, found[mine].weights)
-    for name in [name for name, _ in blocks]:
-        monkeypatch.delitem(sys.modules, name)
 
 
 # Do they help?

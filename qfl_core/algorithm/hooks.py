@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from qfl_core.algorithm.samples import Attendance
-from qfl_core.base.errors import DataError
+from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.config import ExperimentConfig
 
 if TYPE_CHECKING:
@@ -125,6 +125,11 @@ class Aggregation:
     weights: Callable[[Attendance, Memory], np.ndarray]
     init: Callable[[int], Memory] = nothing
     combine: Combine = weighted_sum
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "init", "combine"):
+            if not callable(getattr(self, name)):
+                raise ConfigError(f"aggregation: {name}={getattr(self, name)!r}, expected a function")
 
     def __call__(self, attendance: Attendance, learned: Memory) -> np.ndarray:
         """Return w (clients,); a rule whose values are negative or do not sum to 1 is refused."""

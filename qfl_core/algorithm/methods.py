@@ -38,11 +38,14 @@ class Method:
             if not isinstance(getattr(self, name), bool):
                 raise self._wrong(name, "True or False")
         if not isinstance(self.optimizer, LocalOptimizer):
-            raise self._wrong("optimizer", "a qfl_core.algorithm.hooks.LocalOptimizer")
+            raise self._wrong("optimizer", "an object of a class derived from qfl_core.algorithm.hooks.LocalOptimizer")
+        if type(self.optimizer).update is LocalOptimizer.update:
+            raise self._wrong("optimizer", "a class with a method update of its own")
         if not isinstance(self.aggregation, Aggregation):
             raise self._wrong("aggregation", "a qfl_core.algorithm.hooks.Aggregation")
-        if self.server is not None and not all(callable(getattr(self.server, f, None)) for f in ("init", "update")):
-            raise self._wrong("server", "None or an object with init and update")
+        has = [callable(getattr(self.server, name, None)) for name in ("init", "update")]
+        if self.server is not None and (isinstance(self.server, type) or not all(has)):
+            raise self._wrong("server", "None or an object with the methods init and update")
         if self.aggregation.init(1) and not self.controller:
             raise ConfigError(f"{self.label}: weights are learned together with the controller; it needs one")
         self.optimizer.check(self)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
 from qfl_core.base.errors import ConfigError
@@ -73,7 +75,10 @@ def register_dataset(name: str, spec: DatasetSpec) -> None:
         raise ConfigError(f"dataset {name!r} must be a qfl_core.base.registry.DatasetSpec, got {type(spec).__name__}")
     if str(name).endswith(CLEAN):
         raise ConfigError(f"dataset {name!r}: names with {CLEAN!r} at the end are tracks of another dataset")
-    _register("dataset", name, replace(spec, loader=resolve(spec.loader)))
+    loader = resolve(spec.loader)
+    if not callable(loader):
+        raise ConfigError(f"dataset {name!r}: loader must be a function of (config, order=None), got {loader!r}")
+    _register("dataset", name, replace(spec, loader=loader))
 
 
 def register_loss(name: str, value: Elementwise, slope: Elementwise | None = None) -> None:
@@ -133,13 +138,22 @@ def _pieces(value: Any) -> list[bytes]:
     """Take a row apart: its plain values, and the whole file of every function and class that is not the package's."""
     if isinstance(value, Mapping):
         return [piece for key, item in value.items() for part in (key, item) for piece in _pieces(part)]
-    if value is None or isinstance(value, (str, int, float, tuple, list)):
+    if value is None or isinstance(value, (str, int, float)):
         return [repr(value).encode()]
+    if isinstance(value, (tuple, list)):
+        return [str(len(value)).encode(), *(piece for item in value for piece in _pieces(item))]
     if isinstance(value, functools.partial):
         return _pieces(value.func) + _pieces(value.args) + _pieces(value.keywords)
+    if isinstance(value, np.ndarray):
+        return [f"{value.dtype} {value.shape}".encode(), value.tobytes()]
+    if inspect.ismethod(value):
+        return _pieces(value.__func__) + _pieces(value.__self__)
     if not inspect.isfunction(value) and not inspect.isclass(value):
         return _pieces(type(value)) + _pieces(getattr(value, "__dict__", None))
     name = [f"{value.__module__}:{value.__qualname__}".encode()]
+    if inspect.isfunction(value):  # one that another function made keeps the values it was made with
+        kept = [cell.cell_contents for cell in value.__closure__ or ()]
+        name += _pieces(value.__defaults__) + [piece for one in kept if one is not value for piece in _pieces(one)]
     if str(value.__module__).partition(".")[0] == "qfl_core":
         return name
     try:

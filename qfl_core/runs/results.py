@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ import pandas as pd
 
 from qfl_core.base.display import run_html
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError, did_you_mean
-from qfl_core.base.registry import DATASETS, EXTRA_METHODS, METHOD_NAMES
+from qfl_core.base.registry import ANSATZE, DATASETS, EXTRA_METHODS, FEATURE_MAPS, LOSSES, METHOD_NAMES
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs.folder import RunFolder
 
@@ -93,7 +93,7 @@ class RunResult:
 def find_runs(results_dir: str | Path = "results", **filters: object) -> list[RunResult]:
     """Return the finished runs whose config has these values, in the order of their folders.
 
-    Runs of a method or dataset that is not registered here are left out.
+    Runs that name a method, dataset, loss or circuit that is not registered here are left out.
     """
     known = ExperimentConfig.describe()
     for name in filters:
@@ -108,7 +108,14 @@ def _is_known(run: RunResult) -> bool:
     if "config.json" in run.changed_files():
         return True  # altered: whoever reads it is told
     named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
-    return named["method"] in (*METHOD_NAMES, *EXTRA_METHODS) and named["dataset"] in DATASETS
+    known: dict[str, Container[str]] = {
+        "method": (*METHOD_NAMES, *EXTRA_METHODS),
+        "dataset": DATASETS,
+        "loss": LOSSES,
+        "feature_map": FEATURE_MAPS,
+        "ansatz": ANSATZE,
+    }
+    return all(named[field] in names for field, names in known.items() if field in named)
 
 
 def _matches(value: object, wanted: object) -> bool:

@@ -15,7 +15,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.base.files import write_text
 from qfl_core.base.paths import results_dir
 from qfl_core.config import ExperimentConfig, Profile
-from qfl_core.data import load_splits
+from qfl_core.data import data_source, load_splits
 from qfl_core.data.audit import audit
 from qfl_core.runs import RunResult, finished_run, tidy
 from qfl_core.runs.sweep import grid, sweep
@@ -119,7 +119,7 @@ def get_variants(
         for name, overrides in variants.items()
     }
     wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
-    data = load_splits(wanted[0]).provenance.sha256
+    data = data_source(wanted[0]).sha256
     runs: dict[ExperimentConfig, RunResult] = {}
     missing = []
     for config in wanted:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pandas as pd
 import yaml
 
-from qfl_core.runs import RunResult, commit
+from qfl_core.runs import RunResult
+from qfl_core.runs.identity import commit
 from tools.report.collect import Material
 
 #: Letters of a digest that are shown; the whole one is in the run's files.
