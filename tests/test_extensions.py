@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planted import federation, planted_splits, small
-from qfl_core.algorithm.aggregation import LEARNED, SAMPLE_SIZE, Aggregation, Attendance
 
 from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation
 from qfl_core.algorithm.losses import squared_error
