@@ -103,7 +103,6 @@ def refused(**changes) -> str:
     return message
 
 
-@pytest.mark.parametrize("switch", SWITCHES)
 def shown(value) -> str:
     """Return a test id without a memory address, because parallel workers must agree on it."""
     return getattr(value, "__name__", None) or (
@@ -111,6 +110,7 @@ def shown(value) -> str:
     )
 
 
+@pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("value", [rule, 1, 0, 1.0, "yes", "", None, [True]], ids=shown)
 def test_a_switch_is_true_or_false_and_nothing_that_is_like_it(switch, value):
     assert refused(**{switch: value}) == f"DUQFL-Prox: {switch}={value!r}, expected True or False"
