@@ -38,7 +38,7 @@ lock: setup ## Refresh requirements.lock from pyproject.toml
 
 .PHONY: data
 data: setup ## Find or download the official files and say what will be used
-	@$(PY) -m qfl_core.data
+	@$(PY) -m qfl_core data
 
 ##@ Reproduce
 
@@ -97,7 +97,7 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 
 .PHONY: protocol-search
 protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
-	@$(PY) -m qfl_core.studies.protocol --profile $(PROFILE)
+	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
@@ -105,7 +105,7 @@ lab: setup ## Open the notebooks in JupyterLab
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
-	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) tools/refresh_notebooks.py $(sort $(wildcard notebooks/*.py))
+	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m tools.refresh_notebooks $(sort $(wildcard notebooks/*.py))
 
 .PHONY: refresh-reference
 refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)
@@ -116,7 +116,7 @@ refresh-reference: setup ## Write the smoke results that the tests compare with 
 # QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE come from the environment alone.
 .PHONY: hardware
 hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=120, DATASET=, PROFILE=)
-	@$(PY) -m qfl_core.hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
+	@$(PY) -m qfl_core hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
 	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
 	  $(if $(DATASET),--dataset $(DATASET))
 
@@ -163,7 +163,7 @@ bench: setup ## Compare the engines with their peers: speed as ratios, values ch
 .PHONY: clean
 clean: ## Remove what can be rebuilt from results (never data, results or .venv)
 	@rm -rf build .pytest_cache .ruff_cache .hypothesis
-	@find qfl_core tests notebooks -name __pycache__ -prune -exec rm -rf {} +
+	@find qfl_core tests notebooks tools -name __pycache__ -prune -exec rm -rf {} +
 
 .PHONY: clean-results
 clean-results: ## Remove all training results, after asking (YES=1 does not ask)

@@ -33,11 +33,11 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
-from qfl_core.algorithm.methods import roles_table
+from qfl_core.analysis.tables import roles_table
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
@@ -59,7 +59,7 @@ roles_table()
 
 # %%
 baselines = ["default-qfl", "adam-qfl", "fedprox-qfl"]
-studies = {name: run_study(settings, name, baselines, seeds) for name in datasets}
+studies = {name: get_study(settings, name, baselines, seeds) for name in datasets}
 
 # %%
 for name, study in studies.items():

@@ -34,7 +34,7 @@ from qfl_core import analysis
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.2f}".format
@@ -42,7 +42,7 @@ settings = load_profile(profile, experiment=experiment)
 
 # %%
 compared = ["default-qfl", "fedprox-qfl", "duqfl-prox"]
-studies = {name: run_study(settings, name, compared, seeds) for name in datasets}
+studies = {name: get_study(settings, name, compared, seeds) for name in datasets}
 
 # %% [markdown]
 # ## Against Default-QFL and FedProx-QFL

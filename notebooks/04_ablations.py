@@ -39,11 +39,11 @@ from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, studies
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import results as figures
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 from qfl_core.studies.clean import clean_study, encoding_search
-from qfl_core.studies.extras import run_extras
-from qfl_core.studies.protocol import Plan, run_search, write_search
-from qfl_core.studies.sensitivity import SETTINGS, run_controller, run_sensitivity
+from qfl_core.studies.extras import extras_study
+from qfl_core.studies.protocol import Plan, protocol_search, write_search
+from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -63,7 +63,7 @@ settings = load_profile(profile, experiment=experiment)
 
 # %%
 variants = ["default-qfl", *(name for name, method in METHODS.items() if method.unfolded)]
-components = {name: run_study(settings, name, variants, seeds) for name in datasets}
+components = {name: get_study(settings, name, variants, seeds) for name in datasets}
 
 # %%
 for name, study in components.items():
@@ -94,8 +94,8 @@ for name, study in components.items():
 # profile `paper` runs with, and [its page](../docs/protocol-search.md) shows the runner-up and what decides.
 
 # %%
-part = settings.section("protocol", protocol)
-search = run_search(settings, Plan.of(part))
+section = settings.section("protocol", protocol)
+search = protocol_search(settings, Plan.of(section))
 write_search(search, results_dir(profile) / "studies")
 studies.protocol_search(search).show()
 
@@ -126,7 +126,7 @@ search.best.against_paper(search.winner)
 # simplest encoding that the seeds cannot tell from the best.
 
 # %%
-encodings = encoding_search(settings, "baf-clean", part["encodings"])
+encodings = encoding_search(settings, "baf-clean", section["encodings"])
 studies.encoding_validation(encodings, "baf_encodings").show()
 
 # %% [markdown]
@@ -139,7 +139,7 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 # %%
 tracks = [f"{name}{CLEAN}" for name in datasets if f"{name}{CLEAN}" in settings.experiment]
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
-clean = {name: clean_study(run_study(settings, name, METHODS, seeds), scores[name]) for name in tracks}
+clean = {name: clean_study(get_study(settings, name, METHODS, seeds), scores[name]) for name in tracks}
 
 # %%
 for name in tracks:
@@ -168,8 +168,8 @@ for name in tracks:
 # same data, so seeds are paired.
 
 # %%
-part = settings.section("sensitivity", sensitivity)
-controller = run_controller(settings, part)
+section = settings.section("sensitivity", sensitivity)
+controller = controller_study(settings, section)
 studies.controller_learning(controller).show()
 
 # %%
@@ -182,12 +182,12 @@ print(controller.verdict())
 # %% [markdown]
 # ### Everything else, one setting at a time
 #
-# The proximal coefficient $\mu$; label skew from even to one label a client; Dirichlet ownership from IID to extreme;
+# The proximal coefficient $\mu$; label skew from even to one label per client; Dirichlet ownership from IID to extreme;
 # the number of clients; the share of clients that take part in a round. All other settings are the track's.
 
 # %%
 for name in SETTINGS:
-    found = run_sensitivity(settings, part, name)
+    found = sensitivity_study(settings, section, name)
     studies.sensitivity(found, SETTINGS[name].label).show()
 
 # %% [markdown]
@@ -208,7 +208,7 @@ for name in SETTINGS:
 # - **Breast cancer** (569 tumours, 30 measurements reduced to four angles) comes with scikit-learn.
 
 # %%
-extras = run_extras(settings, settings.section("extensions", extensions))
+extras = extras_study(settings, settings.section("extensions", extensions))
 extra_figures.extensions(extras).show()
 
 # %%
@@ -216,8 +216,8 @@ print(extras.verdict())
 
 # %% [markdown]
 # *What to see.* Differences from the base in the last round, with 95 % intervals; a ring marks those that an exact
-# sign-flip test, corrected for all of them together, can tell from zero. The last panel shows a point a client and
-# seed: how far learning moved its weight from FedAvg's.
+# sign-flip test, corrected for all of them together, can tell from zero. The last panel shows one point per client
+# and seed: how far learning moved its weight from FedAvg's.
 #
 # With the paper's settings and ten seeds, neither is shown to help: no difference passes the corrected test. Taken one
 # by one, the intervals of the control variates lean towards more drift, not less, towards lower accuracy on BAF and

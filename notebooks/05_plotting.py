@@ -29,7 +29,6 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import METHODS, analysis
-from qfl_core.algorithm.methods import roles_table
 from qfl_core.analysis import tables
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
@@ -39,18 +38,19 @@ from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
-from qfl_core.runs.study import read_study
+from qfl_core.runs.study import get_study
 from qfl_core.studies.clean import clean_study, encoding_search
-from qfl_core.studies.extras import read_extras
+from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
-from qfl_core.studies.protocol import Plan, read_search, write_search
-from qfl_core.studies.sensitivity import SETTINGS, read_controller, read_sensitivity
+from qfl_core.studies.protocol import Plan, protocol_search, write_search
+from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 from qfl_core.studies.theory import check_theory
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
-studies = {name: read_study(settings, name, METHODS, seeds) for name in datasets}
+jobs = -1 if profile == "paper" else 1  # processes that draw the panels
+studies = {name: get_study(settings, name, METHODS, seeds, train=False) for name in datasets}
 rounds = {name: study.rounds for name, study in studies.items()}
 
 # %% [markdown]
@@ -72,7 +72,9 @@ schematics.overview().save(folder)
 compared = {"genome": ["default-qfl", "adam-qfl", "fedprox-qfl", "duqfl-prox"]}
 for name, study in studies.items():
     methods = compared.get(name, ["default-qfl", "fedprox-qfl", "duqfl-prox"])
-    figures.federated_metrics(study.of(*methods), f"{name}_global_client_metrics", name).save(folder, panels=True)
+    figures.federated_metrics(study.of(*methods), f"{name}_global_client_metrics", name).save(
+        folder, panels=True, jobs=jobs
+    )
 
 # %% [markdown]
 # *What to see.* Beside every accuracy stand three lines: the majority class and two classical models on the same
@@ -88,12 +90,12 @@ for name, study in studies.items():
 # %%
 if "baf" in studies:
     rare = studies["baf"].of("default-qfl", "duqfl-prox", "adam-qfl")
-    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder, panels=True)
+    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder, panels=True, jobs=jobs)
 
 # %%
 if "baf" in studies:
     figures.classification_curves(rare, "metrics_BAF_2", figures.CLASSIFICATION_2, fairness=True).save(
-        folder, panels=True
+        folder, panels=True, jobs=jobs
     )
 
 # %% [markdown]
@@ -108,23 +110,23 @@ variants = ["default-qfl", *(name for name, method in METHODS.items() if method.
 for name, study in studies.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
     prefix = "ablation" if name == "genome" else title
-    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome")
+    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome", jobs=jobs)
 
 # %% [markdown]
 # ## What does the controller do?
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
-figures.controller_behaviour(ours).save(folder, panels=True)
+figures.controller_behaviour(ours).save(folder, panels=True, jobs=jobs)
 
 # %%
-figures.controller_heatmaps(ours).save(folder, panels=True)
+figures.controller_heatmaps(ours).save(folder, panels=True, jobs=jobs)
 
 # %%
-figures.loss_shift_trace(ours).save(folder, panels=True)
+figures.loss_shift_trace(ours).save(folder, panels=True, jobs=jobs)
 
 # %%
-figures.unfold_level_behaviour(ours).save(folder, panels=True)
+figures.unfold_level_behaviour(ours).save(folder, panels=True, jobs=jobs)
 
 # %% [markdown]
 # ## What does each method cost?
@@ -144,35 +146,37 @@ figures.cost_per_method(studies, costs).save(folder)
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
 tracks = [f"{name}{CLEAN}" for name in datasets]
-clean = {name: clean_study(read_study(settings, name, METHODS, seeds), scores[name], train=False) for name in tracks}
+sound = {name: get_study(settings, name, METHODS, seeds, train=False) for name in tracks}
+clean = {name: clean_study(study, scores[name], train=False) for name, study in sound.items()}
 for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
 
 # %%
-part = settings.section("protocol", {})
-search = read_search(settings, Plan.of(part))
+section = settings.section("protocol", {})
+search = protocol_search(settings, Plan.of(section), train=False)
 study_figures.protocol_search(search).save(folder, show=False)
 
 # %%
-encodings = encoding_search(settings, "baf-clean", part["encodings"], train=False)
+encodings = encoding_search(settings, "baf-clean", section["encodings"], train=False)
 study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
 
 # %%
-part = settings.section("sensitivity", {})
-study_figures.controller_learning(read_controller(settings, part)).save(folder, show=False)
+section = settings.section("sensitivity", {})
+study_figures.controller_learning(controller_study(settings, section, train=False)).save(folder, show=False)
 
 # %%
 for name, setting in SETTINGS.items():
-    study_figures.sensitivity(read_sensitivity(settings, part, name), setting.label).save(folder, show=False)
+    found = sensitivity_study(settings, section, name, train=False)
+    study_figures.sensitivity(found, setting.label).save(folder, show=False)
 
 # %%
-extras = read_extras(settings, settings.section("extensions", {}))
+extras = extras_study(settings, settings.section("extensions", {}), train=False)
 extra_figures.extensions(extras).save(folder, show=False)
 
 # %% [markdown]
 # ## Which of the paper's claims hold here?
 #
-# Each claim is a list of parts, each part one number a seed, with what must come out of it. A part *holds* where an
+# Each claim is a list of parts, each part one number per seed, with what must come out of it. A part *holds* where an
 # exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
 # interval lies on the claimed side; it *fails* where both say the opposite; otherwise the seeds do not settle it.
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
@@ -210,7 +214,7 @@ for name, found in clean.items():
 tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
-tables.write_table(roles_table(), "method_roles", write)
+tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
 
 # %% [markdown]

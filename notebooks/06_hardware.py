@@ -23,7 +23,7 @@
 # export QISKIT_IBM_INSTANCE=...
 # make hardware DRY_RUN=1 BACKEND=ibm_fez      # circuits, shots, estimated QPU seconds; submits nothing
 # make hardware BACKEND=ibm_fez MAX_SECONDS=300
-# python -m qfl_core.hardware replay           # later, without the account: draws from the saved counts
+# python -m qfl_core hardware replay           # later, without the account: draws from the saved counts
 # ```
 
 # %% tags=["parameters"]
@@ -43,7 +43,7 @@ from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, validate
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 from qfl_core.studies.mitigation import mitigation_table
 from qfl_core.studies.noise import (
     checkpoint_table,
@@ -68,7 +68,7 @@ where = {"track": track, "profile": profile, "root": results_dir(profile)}
 # the backend, all seeds to the noise study.
 
 # %%
-study = run_study(settings, track, config.methods, seeds)
+study = get_study(settings, track, config.methods, seeds)
 validated = [run for run in study.runs if run.config.seed == seeds[0]]
 print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.runs)} runs")
 

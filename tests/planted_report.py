@@ -27,7 +27,7 @@ def planted_study(track: str, folder: Path, rounds: int, methods=METHODS) -> Stu
 
 
 def planted_references(level: float) -> pd.DataFrame:
-    """Return classical scores, a row a seed and model, as a study has them; they differ between seeds."""
+    """Return classical scores, one row per seed and model, as a study has them; they differ between seeds."""
     scores = ("accuracy", "balanced_accuracy", "roc_auc")
     rows = [
         {"model": model, "seed": seed, **dict.fromkeys(scores, level + 0.01 * i + 0.02 * seed)}

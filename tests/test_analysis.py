@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 from qfl_core.analysis import FINAL_METRICS, cost_table, final_table, intervals, tidy
+from qfl_core.analysis.inference import repeats_interval, student_half
 from qfl_core.config import load_profile
 from qfl_core.runs.study import facts
 from qfl_core.runs.sweep import grid, sweep
@@ -33,6 +34,19 @@ def test_one_seed_has_no_interval():
     found = intervals(planted({"duqfl-prox": [0.5]}), "global_accuracy", ["method"]).iloc[0]
     assert found["mean"] == 0.5
     assert np.isnan(found["low"])
+
+
+def test_half_of_students_interval_has_the_shape_of_the_errors_and_needs_a_degree_of_freedom():
+    errors = np.array([0.1, 0.2])
+    assert student_half(errors, 3) == pytest.approx(stats.t.ppf(0.975, 3) * errors)
+    assert student_half(1.0, 3, confidence=0.9) == pytest.approx(stats.t.ppf(0.95, 3))
+    assert np.isnan(student_half(0.1, 0))
+
+
+def test_the_interval_of_repeats_is_their_central_part_and_holds_the_value():
+    repeats = np.linspace(0, 1, 201)
+    assert repeats_interval(0.5, repeats) == pytest.approx((0.025, 0.975))
+    assert repeats_interval(1.5, repeats) == pytest.approx((0.025, 1.5))
 
 
 def test_the_final_table_reads_the_last_round_in_the_paper_s_order():

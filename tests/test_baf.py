@@ -199,7 +199,7 @@ def test_too_few_frauds_for_three_parts_is_a_clear_error(place, sample):
 
 def test_a_part_too_small_for_both_classes_is_a_clear_error(place, sample):
     place(sample)
-    with pytest.raises(DataError, match="a part of 10 rows would have none of class 1, which has 9 of 800 rows"):
+    with pytest.raises(DataError, match="a split of 10 rows would have none of class 1, which has 9 of 800 rows"):
         load(val_size=10)
 
 

@@ -12,8 +12,8 @@ from qfl_core.engines import make_engine
 from qfl_core.engines.qnn import QNN
 from qfl_core.figures.style import CLASS_COLOURS
 from tools.bench import TARGETS, draw, table
-from tools.bench.measure import Bench
 from tools.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
+from tools.bench.record import Bench
 from tools.bench.timing import seconds
 
 
@@ -24,6 +24,7 @@ def results():
     bench.row("a case", "limit", 1000, 0.5)
     bench.row("a case", "ours", 1000, 1.0, 1e-15, 1e-9)
     values = [0.6, 9_000.0, None, 1.4, 5.0, 250.0, 2_000.0, 6.0, 2_000.0, 3.0]
+    bench.ratios = {t.name: v for t, v in zip(TARGETS, values, strict=True) if v is not None}
     return {
         "quick": True,
         "machine": {
@@ -35,16 +36,7 @@ def results():
             "packages": {"numpy": "2", "pennylane": None},
         },
         "rows": bench.rows,
-        "targets": [
-            {
-                "name": t.name,
-                "limit": t.limit,
-                "at_least": t.at_least,
-                "value": v,
-                "reached": None if v is None else t.holds(v),
-            }
-            for t, v in zip(TARGETS, values, strict=True)
-        ],
+        "targets": bench.targets(),
         "scaling": dict.fromkeys(("samples", "thetas", "clients", "qubits"), points),
         "training": {"scaling": dict.fromkeys(("rounds", "clients", "samples"), points)},
     }

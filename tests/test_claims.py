@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from planted_claims import TOLD, PlantedRun, device_table, planted_run, world
 
-from qfl_core.algorithm.federation import Federation
 from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
 from qfl_core.analysis import measures as m
 from qfl_core.base.errors import AnalysisError
 from qfl_core.data import load_splits
 from qfl_core.figures.claims import PAGES, VERDICT_STYLE, claim_sheets
+from qfl_core.runs.prepare import make_federation
 from qfl_core.studies.theory import SMALL, Theory, check_theory, proximal_gradient_error
 
 SOUND = Theory(1e-10, (0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.75))
@@ -294,7 +294,7 @@ def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkey
     found = check_theory(seeds=1, draws=8)
     assert found.gradient_error < 1e-6
     assert min(found.descent) > 0
-    federation = Federation.create(SMALL, load_splits(SMALL))
+    federation = make_federation(SMALL, load_splits(SMALL))
     # A penalty without its half: the gradient no longer belongs to the objective.
     monkeypatch.setattr(
         "qfl_core.algorithm.client.Objective.penalty",

@@ -11,7 +11,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.figures import studies
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 from qfl_core.studies.clean import POOLED, CleanStudy, _margin, clean_study, encoding_search, with_executions
 from qfl_core.studies.pooled import Recipe, pooled_qnn, pooled_scores
 
@@ -64,8 +64,8 @@ def test_pooled_scores_depend_on_data_and_model_alone_and_are_kept(tmp_path):
 
 def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the_tied(tmp_path):
     profile = load_profile("smoke", experiment={"common": SIZES})
-    part = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101]}
-    search = encoding_search(profile, "baf", part, tmp_path)
+    section = {"choices": {"feature_map": ["z", "zz"], "angle_range": [(0.0, 1.0), (0.0, 3.0)]}, "seeds": [100, 101]}
+    search = encoding_search(profile, "baf", section, tmp_path)
     found = search.table
     assert len(found) == 4
     assert found["mean"].is_monotonic_decreasing
@@ -76,7 +76,7 @@ def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the
     order = [("z", (0.0, 1.0)), ("z", (0.0, 3.0)), ("zz", (0.0, 1.0)), ("zz", (0.0, 3.0))]
     tied = {(row.feature_map, row.angle_range) for row in found[found["tied"]].itertuples()}
     assert [(row.feature_map, row.angle_range) for row in chosen.itertuples()] == [next(e for e in order if e in tied)]
-    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", part, tmp_path, train=False).table)
+    pd.testing.assert_frame_equal(found, encoding_search(profile, "baf", section, tmp_path, train=False).table)
     figure = studies.encoding_validation(search, "encodings").draw()
     assert "exact" in figure.get_supxlabel()
     assert len(figure.axes[0].get_yticklabels()) == 4
@@ -136,7 +136,7 @@ def test_executions_add_up_over_rounds_within_a_run():
 
 def test_the_clean_table_sets_methods_beside_the_references(tmp_path):
     profile = load_profile("smoke", experiment={"genome-clean": SIZES | {"rounds": 2}})
-    study = run_study(profile, "genome-clean", ["fedprox-qfl", "duqfl-prox"], [0, 1], tmp_path)
+    study = get_study(profile, "genome-clean", ["fedprox-qfl", "duqfl-prox"], [0, 1], tmp_path)
     clean = clean_study(study, "accuracy")
     table = clean.table()
     expected = ["FedProx-QFL", "DUQFL-Prox", "logistic regression", "gradient boosting", POOLED]

@@ -1,11 +1,15 @@
-"""The command line: run, list, show; bad input in one line, before any work."""
+"""The command line: one program for all commands; bad input in one line, before any work; plugins of one's own."""
 
 import subprocess
 import sys
 
+import joblib
 import pytest
 
-from qfl_core.__main__ import main
+from qfl_core.__main__ import COMMANDS, main
+from qfl_core.base.registry import EXTRA_METHODS
+from qfl_core.config import ExperimentConfig
+from qfl_core.runs.plugin_file import load_plugin_file
 
 SMALL = "--profile smoke --source stand-in --rounds 2 --clients 2 --train-size 300 --val-size 100 --test-size 100"
 
@@ -76,9 +80,121 @@ def test_scientific_notation_is_a_number(results, capsys):
     assert run(results, "--mu", "1e-3") == 0
 
 
-def test_help_names_every_field():
-    shown = subprocess.run(
-        [sys.executable, "-m", "qfl_core", "run", "--help"], capture_output=True, text=True, check=True
+def test_help_names_every_command_and_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from qfl_core.__main__ import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('qiskit', 'pandas', 'matplotlib', 'sklearn', 'flwr') if m in sys.modules])"
     )
-    for option in ("--dataset", "--spsa-iterations", "--participation", "--outer-period", "--client-val"):
-        assert option in shown.stdout
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("[]\n")
+    assert all(f"    {name} " in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"python -m qfl_core {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["run", "federate"])
+def test_help_names_every_field(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    for field in ExperimentConfig.describe():
+        assert f"--{field.replace('_', '-')} X" in shown
+
+
+def test_an_interrupted_command_says_what_to_do(monkeypatch, capsys, results):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qfl_core.runs.run_experiment", interrupt)
+    assert run(results) == 130
+    assert "the same command continues after the last complete round" in capsys.readouterr().err
+
+
+# Plugins
+
+PLUGIN = """
+import dataclasses
+
+from qfl_core import METHODS, register_method
+
+
+class Mine:
+    pass
+
+
+register_method("my-best", dataclasses.replace(METHODS["duqfl-best"]))
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A user's file, with everything that loading it changes taken back afterwards."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setattr("qfl_core.runs.plugins.REGISTERED", {})
+    monkeypatch.setitem(EXTRA_METHODS, "my-best", None)
+    monkeypatch.delitem(EXTRA_METHODS, "my-best")
+    file = tmp_path / "own_cli_study.py"
+    file.write_text(PLUGIN)
+    yield file
+    sys.modules.pop(file.stem, None)
+    EXTRA_METHODS.pop("my-best", None)
+
+
+def test_a_plugin_s_method_is_run_listed_and_shown(plugin, results, capsys):
+    assert run(results, "--method", "my-best") == 1
+    assert "my-best" in capsys.readouterr().err
+    assert run(results, "--method", "my-best", "--plugin", str(plugin)) == 0
+    capsys.readouterr()
+    assert main(["list", "--results", results, "--plugin", str(plugin)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "my-best" in line
+    assert main(["show", line.split()[0], "--results", results, "--plugin", str(plugin)]) == 0
+
+
+def test_another_process_can_unpickle_what_a_plugin_defines(plugin):
+    load_plugin_file(plugin)
+    (found,) = joblib.Parallel(n_jobs=2)([joblib.delayed(type)(sys.modules[plugin.stem].Mine())])
+    assert found is sys.modules[plugin.stem].Mine
+
+
+def test_a_plugin_is_loaded_once(plugin):
+    load_plugin_file(plugin)
+    module = sys.modules[plugin.stem]
+    load_plugin_file(str(plugin))
+    assert sys.modules[plugin.stem] is module
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gone_study.py", None, "does not exist"),
+        ("study.txt", "", "is not a Python file"),
+        ("my-study.py", "", "is not a Python file"),
+        ("broken_study.py", "def (", "cannot be loaded: SyntaxError"),
+        ("nul_study.py", "\0", "cannot be loaded"),
+        ("failing_study.py", "raise RuntimeError('two\\nlines')", "cannot be loaded: RuntimeError: two lines"),
+        ("ending_study.py", "raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
+        ("wrong_study.py", "import qfl_core\nqfl_core.register_method('x', 1)", "ConfigError: method 'x' must be"),
+        ("json.py", "", "the name of another Python module, 'json'"),
+        ("this.py", "", "the name of another Python module, 'this'"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_is_one_line(tmp_path, results, capsys, name, text, message):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    before = sys.path.copy()
+    assert main(["run", "--plugin", str(tmp_path / name), "--results", results]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert name in error
+    assert error.count("\n") == 1
+    assert sys.path == before
+    assert name.removesuffix(".py") == "json" or name.removesuffix(".py") not in sys.modules

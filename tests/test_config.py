@@ -7,8 +7,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import DATASETS
+from qfl_core.base.settings import Settings, setting
 from qfl_core.config import ExperimentConfig, load_profile
 
 CHANGES = st.fixed_dictionaries(
@@ -218,3 +220,32 @@ def test_a_section_left_empty_has_no_settings(tmp_path):
 def test_an_unknown_profile_names_the_known_ones():
     with pytest.raises(ConfigError, match="'smok'.*did you mean 'smoke'.*paper, smoke"):
         load_profile("smok")
+
+
+# The base of all configs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Colours(Settings):
+    noun = "colour"
+
+    red: int = setting(0, integer(0, 255), "share of red")
+    names: tuple[str, ...] = setting((), lambda name, value: tuple(value), "names of the colour")
+
+
+def test_a_config_of_one_s_own_checks_describes_and_hashes_itself():
+    colours = Colours(names=["crimson"])
+    assert colours == Colours.from_dict(colours.to_dict())
+    assert colours.to_dict() == {"red": 0, "names": ["crimson"]}
+    assert Colours.describe() == {"red": "share of red", "names": "names of the colour"}
+    assert len({colours.digest, Colours().digest, Colours(red=1).digest}) == 3
+    with pytest.raises(ConfigError, match="red=256 is not valid: expected an integer from 0 to 255"):
+        Colours(red=256)
+
+
+@pytest.mark.parametrize("build", [lambda v: Colours(**v), Colours.from_dict])
+def test_a_config_of_one_s_own_names_its_fields_in_errors(build):
+    with pytest.raises(ConfigError, match="unknown colour 'rde' .did you mean 'red'.*; known colours: red, names"):
+        build({"rde": 1})
+    with pytest.raises(ConfigError, match="colours are a mapping of fields to values, got list"):
+        Colours.from_dict([1])

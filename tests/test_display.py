@@ -105,7 +105,7 @@ def test_a_changed_run_says_so_and_its_texts_are_escaped(run, tmp_path):
     assert "script" not in Cells(page).seen
     with warnings.catch_warnings(record=True) as again:
         changed._repr_html_()
-    assert again == []  # said once a run
+    assert again == []  # said once per run
 
 
 def test_splits_show_their_parts_source_and_what_was_removed():
@@ -142,4 +142,4 @@ def test_values_are_shown_by_what_they_mean():
         learned: bool
 
     told = [True, float("nan"), 1 / 3, None, (0.0, 1), Rule(len, False), "text"]
-    assert Cells(html_table(["x"], [told])).rows[1] == ["✓", "–", "0.3333", "none", "0, 1", "Rule(len, ×)", "text"]
+    assert Cells(html_table("abcdefg", [told])).rows[1] == ["✓", "–", "0.3333", "none", "0, 1", "Rule(len, ×)", "text"]

@@ -90,6 +90,19 @@ def test_conda_users_get_the_lock():
         assert package in named
 
 
+def test_an_installed_package_has_every_file_that_the_code_reads():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    shipped = {
+        file
+        for package, patterns in declared.items()
+        for pattern in patterns
+        for file in ROOT.joinpath(*package.split(".")).glob(pattern)
+    }
+    files = {file for file in (ROOT / "qfl_core").rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+    assert {file for file in files if file.suffix != ".py"} == shipped
+    assert {file.name for file in shipped} >= {"paper.yaml", "smoke.yaml"}
+
+
 def test_the_heavy_parts_are_extras():
     core = {Requirement(r).name for r in PROJECT["dependencies"]}
     extras = {name: {Requirement(r).name for r in rs} for name, rs in PROJECT["optional-dependencies"].items()}

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 from planted import planted_splits, small
 
-from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.model import Model
 from qfl_core.config import load_profile
 from qfl_core.runs import RunResult, run_experiment
 
@@ -28,14 +28,14 @@ def test_an_interrupt_inside_a_round_loses_that_round_only(tmp_path, monkeypatch
     """Ctrl-C strikes within an evaluation; the same process goes on with the same call."""
     config, splits = small(rounds=3, outer_period=2), planted_splits()
     whole = run_experiment(config, tmp_path / "whole", splits=splits)
-    calls, original = iter(range(1, 10**6)), Federation.probabilities
+    calls, original = iter(range(1, 10**6)), Model.probabilities
 
     def struck(self, *arguments, **options):
         if next(calls) == call:
             raise KeyboardInterrupt
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(Federation, "probabilities", struck)
+    monkeypatch.setattr(Model, "probabilities", struck)
     with pytest.raises(KeyboardInterrupt):
         run_experiment(config, tmp_path / "cut", splits=splits)
     assert contents(run_experiment(config, tmp_path / "cut", splits=splits)) == contents(whole)
@@ -99,8 +99,19 @@ def test_a_cell_trains_with_a_bar_is_interrupted_and_goes_on(notebook, tmp_path)
     )
     assert reply["status"] == "ok", reply
     assert "rounds" in shown["text/html"]
+    # The fifth round waits behind a gate, so that the interrupt meets a run that goes on, however fast it is.
+    held = (
+        "import time\nfrom qfl_core.runs.journal import Journal\nappend = Journal.append\n"
+        "def wait(self, record):\n"
+        "    append(self, record)\n"
+        "    while record['state']['done'] == 5:\n"
+        "        time.sleep(0.01)\n"
+        "Journal.append = wait"
+    )
+    assert notebook.cell(held)[0]["status"] == "ok"
     reply, _, bar = notebook.cell(train, interrupt_at=r"[1-9]\d*/40")
     assert reply["ename"] == "KeyboardInterrupt"
+    assert notebook.cell("Journal.append = append")[0]["status"] == "ok"
     assert "duqfl-prox baf seed 0" in bar
     reply, shown, bar = notebook.cell(train)
     assert reply["status"] == "ok", reply

@@ -1,21 +1,25 @@
 """Figures: equal results give equal bytes, nothing half-written, no axis without a label."""
 
+import ast
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import pytest
 
+import qfl_core
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, results
 from qfl_core.figures.style import METHOD_COLOURS, write
-from qfl_core.runs.study import run_study
+from qfl_core.runs.study import get_study
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     small = {"rounds": 2, "clients": 2, "train_size": 300, "val_size": 100, "test_size": 100, "source": "stand-in"}
     folder = tmp_path_factory.mktemp("results")
-    return run_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
+    return get_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
 
 
 @pytest.fixture
@@ -82,6 +86,39 @@ def test_the_same_results_draw_the_same_bytes(sheets, tmp_path):
         one, two = ((tmp_path / folder / path).read_bytes() for folder in ("one", "two"))
         assert one == two
         assert len(one) > 5_000
+
+
+def imported(room: str) -> set[str]:
+    """Return everything that a room's modules import, as dotted names."""
+    found = set()
+    for path in (Path(qfl_core.__file__).parent / room).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", ["analysis", "figures"])
+def test_analysis_and_figures_train_nothing(room):
+    trainers = ("client", "server", "meta", "federation", "optimizers")
+    modules = (*(f"qfl_core.algorithm.{name}." for name in trainers), "qfl_core.runs.sweep.", "sklearn")
+    names = imported(room)
+    assert not [name for name in names if name.startswith(modules)]
+    functions = {"run_experiment", "get_study", "get_variants", "pooled_scores", "encoding_search", "clean_study"}
+    functions |= {"sensitivity_study", "controller_study", "extras_study", "protocol_search", "check_theory"}
+    assert not functions & {name.rpartition(".")[2] for name in names}
+    if room == "analysis":
+        assert not [name for name in names if name.startswith(("qfl_core.studies", "qfl_core.figures"))]
+
+
+def test_panels_drawn_in_other_processes_have_the_style_of_this_one(sheets, tmp_path):
+    apply_style(final=False)
+    sheets[0].save(tmp_path, panels=True, jobs=2)
+    name = next(iter(sheets[0].panels))
+    write(sheets[0].draw(name), name, tmp_path)
+    assert (tmp_path / "panels" / f"{name}.pdf").read_bytes() == (tmp_path / f"{name}.pdf").read_bytes()
 
 
 def test_every_method_has_a_colour_of_its_own():

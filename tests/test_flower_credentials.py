@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from qfl_core.__main__ import main
 from qfl_core.base.paths import repository_root
 from qfl_core.config import load_profile
-from qfl_core.network.__main__ import main
 from qfl_core.network.credentials import make_certificates, make_node_key
 from qfl_core.network.site import open_site
 
@@ -53,21 +53,21 @@ def test_an_existing_key_is_not_overwritten(tmp_path):
 
 
 def test_the_command_makes_what_a_federation_of_machines_needs(tmp_path, capsys):
-    assert main(["certificates", "server.example.org", "--out", str(tmp_path / "server")]) == 0
-    assert main(["node-key", "hospital-0", "--out", str(tmp_path / "hospital")]) == 0
+    assert main(["network", "certificates", "server.example.org", "--out", str(tmp_path / "server")]) == 0
+    assert main(["network", "node-key", "hospital-0", "--out", str(tmp_path / "hospital")]) == 0
     assert stat.S_IMODE((tmp_path / "hospital").stat().st_mode) == 0o700
     assert "hospital-0, hospital-0.pub" in capsys.readouterr().out
     config = load_profile("smoke").config(
         "baf", source="stand-in", clients=2, rounds=1, train_size=300, val_size=100, test_size=100
     )
     (tmp_path / "experiment.yaml").write_text(config.to_yaml())
-    assert main(["export", str(tmp_path / "experiment.yaml"), "--out", str(tmp_path / "data")]) == 0
+    assert main(["network", "export", str(tmp_path / "experiment.yaml"), "--out", str(tmp_path / "data")]) == 0
     assert open_site(config, tmp_path / "data" / "client-1", 1).partition.train[0][1].size > 0
     assert len(open_site(config, tmp_path / "data" / "server").splits.val) == 100
 
 
 def test_the_command_refuses_to_write_keys_into_the_repository(capsys):
     folder = repository_root() / "keys"
-    assert main(["node-key", "node", "--out", str(folder)]) == 1
+    assert main(["network", "node-key", "node", "--out", str(folder)]) == 1
     assert "inside the repository" in capsys.readouterr().err
     assert not folder.exists()

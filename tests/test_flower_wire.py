@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 
 from fakegrid import FakeGrid
 from flwr.app import Array, Error, Message, MetricRecord
+from qfl_core.runs.records import _plain
 
 from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import ConfigError, DataError, FederationError
@@ -22,7 +23,6 @@ from qfl_core.network.nodes import Nodes, Patience, _request
 from qfl_core.network.site import AGREED, ROWS, export_client, export_server, open_site
 from qfl_core.runs import RunResult, run_experiment
 from qfl_core.runs.experiment import train
-from qfl_core.runs.records import _plain
 
 CONFIG = load_profile("smoke").config(
     "baf", source="stand-in", clients=3, rounds=2, train_size=300, val_size=100, test_size=100, seed=5

@@ -13,6 +13,7 @@ from planted import planted_splits, small
 from qiskit_aer.noise import NoiseModel
 from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
+from qfl_core.__main__ import main
 from qfl_core.base.errors import ConfigError, HardwareError
 from qfl_core.engines import make_engine
 from qfl_core.engines.density import DensityEngine
@@ -20,7 +21,6 @@ from qfl_core.engines.noise import device_noise
 from qfl_core.engines.qnn import QNN
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, replay, validate
-from qfl_core.hardware.__main__ import main
 from qfl_core.hardware.checkpoints import load_checkpoints, stratified, subset
 from qfl_core.hardware.curves import scores, with_interval
 from qfl_core.hardware.device import compile_for, fake_backend, fake_twin
@@ -52,8 +52,8 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    for module in ("plan", "noise_study"):
-        monkeypatch.setattr(f"qfl_core.hardware.{module}.load_splits", lambda config: planted_splits())
+    for module in ("hardware.plan", "studies.noise"):
+        monkeypatch.setattr(f"qfl_core.{module}.load_splits", lambda config: planted_splits())
 
 
 @pytest.fixture(scope="module")
@@ -453,21 +453,21 @@ def test_the_noise_study_draws_its_three_panels(runs):
 
 def test_the_command_line_replays_and_shows_the_ledger(local, tmp_path, capsys):
     root, _ = local
-    assert main(["replay", "--profile", "smoke", "--results", str(root), "--figures", str(tmp_path)]) == 0
+    assert main(["hardware", "replay", "--profile", "smoke", "--results", str(root), "--figures", str(tmp_path)]) == 0
     assert "kinds of the jobs: fake" in capsys.readouterr().out
     assert {p.name for p in tmp_path.glob("*.png")} == {"real_ibm_validation.png", "ibm_workload_evidence.png"}
-    assert main(["status", "planted", "--results", str(root)]) == 0
+    assert main(["hardware", "status", "planted", "--results", str(root)]) == 0
     assert "finished   kind fake" in capsys.readouterr().out
 
 
 def test_the_command_line_tells_errors_in_a_line(local, tmp_path, capsys, monkeypatch):
-    assert main(["replay", "nothing", "--results", str(local[0])]) == 1
+    assert main(["hardware", "replay", "nothing", "--results", str(local[0])]) == 1
     assert "no validation begins with 'nothing'" in capsys.readouterr().err
-    assert main(["run", "--profile", "smoke", "--set", "shots"]) == 1
+    assert main(["hardware", "run", "--profile", "smoke", "--set", "shots"]) == 1
     assert "expected NAME=VALUE" in capsys.readouterr().err
     monkeypatch.delenv("QISKIT_IBM_TOKEN", raising=False)
     monkeypatch.setattr("qfl_core.runs.study.sweep", None)  # nothing is trained before the account is asked for
-    assert main(["run", "--profile", "smoke", "--backend", "ibm_fez", "--results", str(tmp_path)]) == 1
+    assert main(["hardware", "run", "--profile", "smoke", "--backend", "ibm_fez", "--results", str(tmp_path)]) == 1
     assert "needs an account: set QISKIT_IBM_TOKEN" in capsys.readouterr().err
 
 

@@ -103,8 +103,15 @@ def refused(**changes) -> str:
     return message
 
 
+def shown(value) -> str:
+    """Return a test id without a memory address, because parallel workers must agree on it."""
+    return getattr(value, "__name__", None) or (
+        repr(value) if isinstance(value, (str, int, float)) else type(value).__name__
+    )
+
+
 @pytest.mark.parametrize("switch", SWITCHES)
-@pytest.mark.parametrize("value", [rule, 1, 0, 1.0, "yes", "", None, [True]], ids=repr)
+@pytest.mark.parametrize("value", [rule, 1, 0, 1.0, "yes", "", None, [True]], ids=shown)
 def test_a_switch_is_true_or_false_and_nothing_that_is_like_it(switch, value):
     assert refused(**{switch: value}) == f"DUQFL-Prox: {switch}={value!r}, expected True or False"
 
@@ -113,7 +120,7 @@ def test_every_yes_or_no_of_a_method_is_a_switch():
     assert [field.name for field in dataclasses.fields(Method) if field.type == "bool"] == list(SWITCHES)
 
 
-@pytest.mark.parametrize("value", ["spsa", Spsa, None, rule, True], ids=repr)
+@pytest.mark.parametrize("value", ["spsa", Spsa, None, rule, True], ids=shown)
 def test_an_optimiser_is_an_object(value):
     expected = "expected an object of a class derived from qfl_core.algorithm.hooks.LocalOptimizer"
     assert refused(optimizer=value) == f"DUQFL-Prox: optimizer={value!r}, {expected}"
@@ -124,13 +131,13 @@ def test_an_optimiser_without_an_update_of_its_own_is_refused(kind):
     assert "expected a class with a method update of its own" in refused(optimizer=kind())
 
 
-@pytest.mark.parametrize("value", [rule, "mean", None, Aggregation, True], ids=repr)
+@pytest.mark.parametrize("value", [rule, "mean", None, Aggregation, True], ids=shown)
 def test_a_bare_function_is_no_aggregation(value):
     expected = "expected a qfl_core.algorithm.hooks.Aggregation"
     assert refused(aggregation=value) == f"DUQFL-Prox: aggregation={value!r}, {expected}"
 
 
-@pytest.mark.parametrize("value", [HalfAServer(), Server, rule, "adam", True, 0], ids=repr)
+@pytest.mark.parametrize("value", [HalfAServer(), Server, rule, "adam", True, 0], ids=shown)
 def test_a_server_is_none_or_an_object_with_init_and_update(value):
     expected = "expected None or an object with the methods init and update"
     assert refused(server=value) == f"DUQFL-Prox: server={value!r}, {expected}"
@@ -138,7 +145,7 @@ def test_a_server_is_none_or_an_object_with_init_and_update(value):
 
 
 @pytest.mark.parametrize("name", ["weights", "init", "combine"])
-@pytest.mark.parametrize("value", [None, "median", {"a": 1}, 0.5], ids=repr)
+@pytest.mark.parametrize("value", [None, "median", {"a": 1}, 0.5], ids=shown)
 def test_the_parts_of_an_aggregation_are_functions(name, value):
     with pytest.raises(ConfigError) as found:
         Aggregation(**({"weights": rule} | {name: value}))

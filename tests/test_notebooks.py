@@ -52,10 +52,20 @@ def test_every_section_of_a_profile_belongs_to_one_notebook(profile):
     assert sorted(named) == sorted(load_profile(profile).sections)
 
 
+STUDIES = {
+    *("get_study", "clean_study", "encoding_search", "protocol_search"),
+    *("sensitivity_study", "controller_study", "extras_study"),
+}
+
+
 def test_plotting_only_reads():
-    cells = "".join("".join(c["source"]) for c in code_cells(ROOT / "notebooks" / "05_plotting.ipynb"))
-    assert "read_study" in cells
-    for training in ("run_study", "sweep", "run_experiment"):
+    cells = "\n".join("".join(c["source"]) for c in code_cells(ROOT / "notebooks" / "05_plotting.ipynb"))
+    calls = [n for n in ast.walk(ast.parse(cells)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    studies = [call for call in calls if call.func.id in STUDIES]
+    assert {call.func.id for call in studies} == STUDIES
+    for call in studies:
+        assert {k.arg: ast.unparse(k.value) for k in call.keywords}.get("train") == "False", ast.unparse(call)
+    for training in ("get_variants", "sweep", "run_experiment"):
         assert training not in cells
 
 
@@ -149,3 +159,10 @@ def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
     assert "<QISKIT_IBM_TOKEN>" in stored
     assert token not in stored
     assert token not in result.stdout + result.stderr
+
+
+def test_a_seed_that_is_no_number_is_refused_before_execution(tmp_path):
+    result, output = run(tmp_path, [PARAMETERS, "1 / 0"], "--seeds", "0 one")
+    assert result.returncode == 2
+    assert "a seed is a whole number, got 'one'" in result.stderr
+    assert not output.parent.exists()

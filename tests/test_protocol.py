@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from qfl_core.__main__ import main
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.config import load_profile
 from qfl_core.figures import studies
@@ -21,20 +22,19 @@ from qfl_core.studies.protocol import (
     paper_numbers,
     predicted,
     profile_candidate,
-    read_search,
-    run_search,
+    protocol_search,
     write_search,
 )
-from qfl_core.studies.protocol.__main__ import main, report
+from qfl_core.studies.protocol.command import report
 from qfl_core.studies.protocol.distance import distance, half_interval
 
 
 def plan(complete=True) -> Plan:
-    return Plan.of(load_profile("paper").parts["protocol"], complete)
+    return Plan.of(load_profile("paper").sections["protocol"], complete)
 
 
 def two_levels(**changes) -> Plan:
-    part = {
+    section = {
         "tracks": ["baf"],
         "factors": {
             "clients": {"2": {"clients": 2}, "3": {"clients": 3}},
@@ -44,7 +44,7 @@ def two_levels(**changes) -> Plan:
         "finalists": 1,
         "final_seeds": [110, 111, 112],
     }
-    return Plan.of(part | changes)
+    return Plan.of(section | changes)
 
 
 def levels(candidates) -> np.ndarray:
@@ -180,9 +180,9 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
     profile = load_profile("smoke", experiment={"common": small})
     tried = two_levels()
     with pytest.raises(RunError, match="24 runs of track"):
-        read_search(profile, tried, tmp_path)
-    ran = run_search(profile, tried, tmp_path)
-    again = read_search(profile, tried, tmp_path)
+        protocol_search(profile, tried, tmp_path, train=False)
+    ran = protocol_search(profile, tried, tmp_path)
+    again = protocol_search(profile, tried, tmp_path, train=False)
     pd.testing.assert_frame_equal(ran.candidates, again.candidates)
     assert ran.winner == again.winner != ran.runner_up
     assert DEFAULTS in ran.final.candidates
@@ -204,11 +204,11 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
 
 def test_the_command_writes_tables_figure_and_report_or_says_why_not(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("qfl_core.runs.study.results_dir", lambda profile: tmp_path / "results" / profile)
-    assert main(["--profile", "nonsense", "--out", str(tmp_path / "out")]) == 1
+    assert main(["protocol", "--profile", "nonsense", "--out", str(tmp_path / "out")]) == 1
     assert "unknown profile 'nonsense'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     with plt.rc_context():
-        assert main(["--profile", "smoke", "--out", str(tmp_path / "out")]) == 0
+        assert main(["protocol", "--profile", "smoke", "--out", str(tmp_path / "out")]) == 0
     names = {path.name for path in (tmp_path / "out").iterdir()}
     figure = {"protocol_search.pdf", "protocol_search.png"}
     assert names == {"protocol_candidates.csv", "protocol_effects.csv", "report.txt"} | figure

@@ -23,9 +23,9 @@ from tools.report import __main__ as command
 from tools.report import collect as collecting
 from tools.report.captions import FIGURES, TABLES, figure_names
 from tools.report.explorer import METRICS, explorer_data
-from tools.report.mathml import mathml
+from tools.report.formulas import formula
 from tools.report.notebooks import portable
-from tools.report.page import embedded, index_page, write_report
+from tools.report.page import index_page, write_report
 
 ROOT = Path(__file__).resolve().parent.parent
 DRAWN = ROOT / "figures"
@@ -143,12 +143,14 @@ def test_text_from_data_cannot_become_markup(material):
         tables[name].loc[0, column] = evil
     tables["notation"].loc[0, "Symbol"] = evil
     books = (replace(material.notebooks[0], title=evil),)
-    page = index_page(replace(material, tables=tables, notebooks=books, not_drawn=(evil,)))
+    studies = {evil: material.studies["baf"]}
+    page = index_page(replace(material, tables=tables, notebooks=books, not_drawn=(evil,), studies=studies))
     assert page.count("&lt;script&gt;alert(1)") >= 7
     assert "<script>alert" not in page
     assert "<img src=x" not in page
-    assert "<" not in embedded({"<!--": evil})
-    assert json.loads(embedded({"<!--": evil})) == {"<!--": evil}
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    assert "<" not in data
+    assert list(json.loads(data)["tracks"]) == [evil]
 
 
 @pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
@@ -191,22 +193,24 @@ def test_every_formula_of_the_notebooks_and_the_notation_is_drawn():
         formulas += converted.count("<math")
     assert formulas > 20
     for symbol in notation_table()["Symbol"]:
-        assert mathml(symbol).startswith("<math"), symbol
+        assert formula(symbol).startswith("<math"), symbol
 
 
 def test_formulas_become_mathml_and_unknown_ones_stay_readable():
-    inside = re.compile(r"<math[^>]*>(.*)</math>")
-    assert inside.match(mathml(r"\theta_i^{(t)}"))[1] == (
+    inside = re.compile(r"<math[^>]*><mrow>(.*)</mrow></math>")
+    assert inside.match(formula(r"\theta_i^{(t)}"))[1] == (
         '<msubsup><mi>θ</mi><mi>i</mi><mrow><mo stretchy="false">(</mo><mi>t</mi><mo stretchy="false">)</mo></mrow>'
         "</msubsup>"
     )
-    assert inside.match(mathml(r"\sum_j \frac{1}{2c}"))[1] == (
-        "<mrow><munder><mo>∑</mo><mi>j</mi></munder><mfrac><mn>1</mn><mrow><mn>2</mn><mi>c</mi></mrow></mfrac></mrow>"
+    assert inside.match(formula(r"\sum_j \frac{1}{2c}", display=True))[1] == (
+        "<munder><mo>∑</mo><mi>j</mi></munder><mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn><mi>c</mi></mrow></mfrac>"
     )
-    for unknown in (r"\oint x", r"x^", r"{x", r"x}", r"x_1_2", r"\mathcal{Q}", "<b>"):
-        assert mathml(unknown).startswith(("<code", "<math"))
-        assert "<b>" not in mathml(unknown)
-    assert mathml(r"\oint x<y") == r'<code class="tex">\oint x&lt;y</code>'
+    spaced = ' lspace="0.1em" rspace="0.17em"'
+    assert inside.match(formula(r"\arg x \pm 1"))[1] == f"<mo{spaced}>arg</mo><mi>x</mi><mo>±</mo><mn>1</mn>"
+    for unknown in (r"\unknown x", r"x^", r"{x", r"x}", r"x_1_2", "<b>", r"\text{<b>}", r'\color{"><b>}{x}'):
+        assert formula(unknown).startswith(("<code", "<math"))
+        assert "<b>" not in formula(unknown)
+    assert formula(r"\unknown x<y") == r'<code class="tex">\unknown x&lt;y</code>'
     assert portable("a `$x$` costs 5$ or $y$").startswith("a `$x$` costs 5$ or <math")
 
 

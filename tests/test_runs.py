@@ -16,14 +16,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from planted import planted_splits, small
 
-from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.registry import METHOD_NAMES
 from qfl_core.config import ExperimentConfig
-from qfl_core.runs import RunResult, find_runs, load_runs, records, run_experiment, run_identity
+from qfl_core.runs import RunResult, find_runs, identity, load_runs, make_federation, run_experiment
 from qfl_core.runs import run as runs
 from qfl_core.runs.experiment import train
-from qfl_core.runs.schema import SCHEMA, RunFolder, to_csv
+from qfl_core.runs.folder import RunFolder
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.journal import Journal
+from qfl_core.runs.schema import SCHEMA, to_csv
 
 HERE = Path(__file__).parent
 SPLITS = planted_splits()
@@ -75,8 +77,8 @@ class Interruption(BaseException):
 def stop_after(monkeypatch, count):
     """Let a run write this many records, then interrupt it."""
 
-    def stopped(federation, state=None):
-        for done, record in enumerate(train(federation, state)):
+    def stopped(federation, state, trainer):
+        for done, record in enumerate(train(federation, state, trainer)):
             if done == count:
                 raise Interruption
             yield record
@@ -180,7 +182,7 @@ def test_the_config_comes_back(whole):
 
 
 def test_a_table_keeps_every_bit_of_the_numbers(whole):
-    told = list(train(Federation.create(CONFIG, SPLITS)))
+    told = list(train(make_federation(CONFIG, SPLITS)))
     folder = RunFolder(whole.path)
     for name in SCHEMA:
         expected = pd.DataFrame([row for record in told for row in record[name]], columns=SCHEMA[name])
@@ -190,7 +192,7 @@ def test_a_table_keeps_every_bit_of_the_numbers(whole):
 
 def test_weights_go_from_the_initial_model_to_the_last(whole):
     assert whole.weights.shape == (4, 8)
-    assert np.array_equal(whole.weights[0], Federation.create(CONFIG, SPLITS).initial_theta())
+    assert np.array_equal(whole.weights[0], make_federation(CONFIG, SPLITS).initial_theta())
 
 
 def test_the_trace_has_a_row_a_round_client_and_unfold(whole):
@@ -324,9 +326,9 @@ def test_a_resumed_run_goes_on_after_its_last_complete_round(tmp_path, monkeypat
             run(tmp_path)
     started = []
 
-    def watched(federation, state=None):
-        started.append(state.done)
-        return train(federation, state)
+    def watched(federation, state, trainer):
+        started.append(state.t)
+        return train(federation, state, trainer)
 
     monkeypatch.setattr(runs, "train", watched)
     run(tmp_path)
@@ -364,7 +366,7 @@ def test_reading_a_run_that_another_process_writes_leaves_its_journal_alone(unse
     (path,) = run_folders(results)
     os.truncate(path / "journal.jsonl", (path / "journal.jsonl").stat().st_size - 10)
     before = contents(path)
-    assert [record["state"]["done"] for record in RunFolder(path).records()] == [0, 1, 2]
+    assert [record["state"]["done"] for record in RunFolder(path).journal.records()] == [0, 1, 2]
     assert contents(path) == before
 
 
@@ -443,7 +445,7 @@ def test_a_repetition_that_was_interrupted_is_resumed_when_asked_again(tmp_path,
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_run_of_other_training_code_is_not_reused(tmp_path, monkeypatch, finished):
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "code_digest", lambda: "before")
+        patch.setattr(identity, "code_digest", lambda: "before")
         if not finished:
             stop_after(patch, 2)
             with pytest.raises(Interruption):
@@ -455,7 +457,7 @@ def test_a_run_of_other_training_code_is_not_reused(tmp_path, monkeypatch, finis
     new = run(tmp_path)
     assert new.path != old
     assert contents(old) == kept
-    assert new.environment["code_sha256"] == runs.code_digest()
+    assert new.environment["code_sha256"] == identity.code_digest()
 
 
 def test_other_data_or_another_config_is_another_run():
@@ -470,24 +472,28 @@ def test_other_data_or_another_config_is_another_run():
 def test_the_digest_covers_what_trains_and_not_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "qfl_core"
     shutil.copytree(HERE.parent / "qfl_core", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(runs, "__file__", str(package / "runs.py"))
-    digest = runs.code_digest.__wrapped__
+    monkeypatch.setattr(identity, "__file__", str(package / "runs" / "identity.py"))
+    digest = identity.code_digest.__wrapped__
     before = digest()
-    assert before == runs.code_digest()
+    assert before == identity.code_digest()
 
     def touched(name):
         path = package / name
         text = path.read_bytes()
-        path.write_bytes(text + b"# touched\n")
+        path.write_bytes(text + added)
         after = digest()
         path.write_bytes(text)
         return after != before
 
-    for name in ("client", "server", "meta", "experiment", "federation", "optimizers", "losses", "metrics"):
-        assert touched(f"{name}.py")
-    for name in ("controller", "methods", "qnn", "streams", "data/partition", "engines/statevector"):
-        assert touched(f"{name}.py")
-    assert not any(touched(name) for name in ("figures/__init__.py", "runs.py", "records.py", "data/audit.py"))
+    algorithm = sorted(path.relative_to(package).as_posix() for path in (package / "algorithm").glob("*.py"))
+    trains = ["engines/qnn.py", "base/streams.py", "data/partition.py", "data/standin/baf.py", "engines/statevector.py"]
+    trains += ["extras/scaffold.py", "runs/experiment.py", "runs/prepare.py"]
+    others = ("figures/__init__.py", "runs/run.py", "runs/folder.py", "data/audit.py", "data/standin/fidelity.py")
+    added = b"\nTOUCHED = 1\n"
+    assert [name for name in (*algorithm, *trains) if not touched(name)] == []
+    assert [name for name in others if touched(name)] == []
+    added = b"\n# touched\n"  # a comment changes no number
+    assert [name for name in (*algorithm, *trains) if touched(name)] == []
 
 
 def test_a_changed_result_file_is_flagged(tmp_path):
@@ -541,7 +547,7 @@ def stopped_by(action, *arguments) -> str | None:
 
 
 def test_a_full_disk_stops_the_run_and_complete_rounds_stay_readable(whole, tmp_path, monkeypatch):
-    fsync, append = os.fsync, RunFolder.append
+    fsync, append = os.fsync, Journal.append
     for number in range(1, 1000):
         results, synced, appended = tmp_path / f"{number}", [], []
 
@@ -556,14 +562,14 @@ def test_a_full_disk_stops_the_run_and_complete_rounds_stay_readable(whole, tmp_
             appended.append(record["state"]["done"])
 
         with monkeypatch.context() as patch:
-            patch.setattr(records.os, "fsync", full)
-            patch.setattr(RunFolder, "append", counted)
+            patch.setattr(os, "fsync", full)
+            patch.setattr(Journal, "append", counted)
             stopped = stopped_by(run, results)
         if stopped is None:
             break
         assert "No space left on device" in stopped
         for path in run_folders(results):
-            found = [record["state"]["done"] for record in RunFolder(path).records()]
+            found = [record["state"]["done"] for record in RunFolder(path).journal.records()]
             assert found[: len(appended)] == appended
         run(results)
         assert only_run(results) == contents(whole.path), number
@@ -572,7 +578,7 @@ def test_a_full_disk_stops_the_run_and_complete_rounds_stay_readable(whole, tmp_
 
 def test_a_record_that_cannot_be_stored_is_refused_by_its_type(tmp_path):
     with pytest.raises(TypeError, match="set"):
-        RunFolder(tmp_path).append({"round": {1}})
+        RunFolder(tmp_path).journal.append({"round": {1}})
 
 
 # Reading many runs

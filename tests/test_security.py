@@ -20,10 +20,9 @@ from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
 from qfl_core.hardware import plan as planning
-from qfl_core.hardware.__main__ import main as hardware
 from qfl_core.hardware.store import Folder
-from qfl_core.network.__main__ import main as federate
-from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, run_parent, tidy
+from qfl_core.runs import RunResult, find_runs, load_runs, run_experiment, tidy
+from qfl_core.runs.run import run_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = [path for folder in ("qfl_core", "tools", "notebooks") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -150,7 +149,7 @@ def test_yaml_that_names_python_objects_is_refused_and_not_run(tmp_path, capsys)
     with pytest.raises(ConfigError, match=r"planted\.yaml is not valid YAML"):
         load_profile("planted", tmp_path)
     assert main(["run", "--mu", planted, "--results", str(tmp_path / "results")]) == 1
-    assert hardware(["dry-run", "--profile", "smoke", "--set", f"shots={planted}"]) == 1
+    assert main(["hardware", "dry-run", "--profile", "smoke", "--set", f"shots={planted}"]) == 1
     assert "--set shots is not valid YAML" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [tmp_path / "planted.yaml"]
 
@@ -231,10 +230,10 @@ def test_a_backend_s_name_leads_nowhere_else(tmp_path, monkeypatch):
 def test_a_federation_writes_nothing_outside_its_folder(tmp_path, capsys):
     out = tmp_path / "a" / "out"
     (tmp_path / "experiment.json").write_text(json.dumps({"encoding": "../../outside"}))
-    assert federate(["export", str(tmp_path / "experiment.json"), "--out", str(out)]) == 1
+    assert main(["network", "export", str(tmp_path / "experiment.json"), "--out", str(out)]) == 1
     assert "encoding='../../outside'" in capsys.readouterr().err
-    assert federate(["node-key", "../outside", "--out", str(out)]) == 1
-    assert federate(["node-key", str(tmp_path / "outside"), "--out", str(out)]) == 1
+    assert main(["network", "node-key", "../outside", "--out", str(out)]) == 1
+    assert main(["network", "node-key", str(tmp_path / "outside"), "--out", str(out)]) == 1
     assert list(tmp_path.rglob("*outside*")) == []
 
 

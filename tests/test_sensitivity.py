@@ -12,14 +12,12 @@ from qfl_core.studies.sensitivity import (
     METRICS,
     SETTINGS,
     ControllerStudy,
-    read_controller,
-    read_sensitivity,
-    run_controller,
-    run_sensitivity,
+    controller_study,
+    sensitivity_study,
 )
 
 SMALL = {"train_size": 300, "val_size": 80, "test_size": 80, "source": "stand-in", "rounds": 2, "spsa_iterations": 1}
-PART = {
+SECTION = {
     "tracks": ["baf"],
     "seeds": [0, 1],
     "settings": {"baf": {"clients": 3}},
@@ -37,20 +35,20 @@ def profile():
 @pytest.mark.parametrize("name", ["paper", "smoke"])
 def test_every_level_of_the_profiles_makes_a_config_of_its_own(name):
     profile = load_profile(name)
-    part = profile.parts["sensitivity"]
+    section = profile.sections["sensitivity"]
     for setting, how in SETTINGS.items():
-        configs = {profile.config(part["tracks"][0], **how.overrides(level)) for level in part[setting]}
-        assert len(configs) == len(part[setting]), setting
+        configs = {profile.config(section["tracks"][0], **how.overrides(level)) for level in section[setting]}
+        assert len(configs) == len(section[setting]), setting
 
 
 def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_path):
     with pytest.raises(RunError, match="4 runs of"):
-        read_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
-    ran = run_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
+        sensitivity_study(profile, SECTION, "dirichlet_alpha", tmp_path, train=False)
+    ran = sensitivity_study(profile, SECTION, "dirichlet_alpha", tmp_path)
     configs = {level: study.runs[0].config for level, study in ran.studies["baf"].items()}
     assert {level: config.split for level, config in configs.items()} == {"iid": "iid", 0.5: "dirichlet"}
     assert {config.clients for config in configs.values()} == {3}
-    again = read_sensitivity(profile, PART, "dirichlet_alpha", tmp_path)
+    again = sensitivity_study(profile, SECTION, "dirichlet_alpha", tmp_path, train=False)
     pd.testing.assert_frame_equal(ran.table(), again.table())
     assert set(ran.table()["metric"]) == set(METRICS)
     assert list(ran.summary().index) == [("baf", "iid"), ("baf", 0.5)]
@@ -61,11 +59,11 @@ def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_p
 
 
 def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, tmp_path):
-    found = run_controller(profile, PART, tmp_path)
+    found = controller_study(profile, SECTION, tmp_path)
     rates = found.rates().set_index("level")
     assert rates.loc[FROZEN, "eta"] == pytest.approx(0.13)
     assert rates["eta"].drop(index=FROZEN).sub(0.13).abs().min() > 1e-6
-    pd.testing.assert_frame_equal(found.gains(), read_controller(profile, PART, tmp_path).gains())
+    pd.testing.assert_frame_equal(found.gains(), controller_study(profile, SECTION, tmp_path, train=False).gains())
     figure = studies.controller_learning(found).draw()
     assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
     plt.close(figure)
@@ -98,8 +96,8 @@ def test_intervals_widen_with_the_number_of_controllers_tried():
     assert many["high"] - many["low"] > one["high"] - one["low"]
 
 
-def test_a_wrong_part_is_refused_with_the_choices(profile, tmp_path):
+def test_a_wrong_section_is_refused_with_the_choices(profile, tmp_path):
     with pytest.raises(ConfigError, match="unknown sensitivity 'client' .did you mean 'clients'"):
-        run_sensitivity(profile, PART, "client", tmp_path)
+        sensitivity_study(profile, SECTION, "client", tmp_path)
     with pytest.raises(ConfigError, match="participation must list at least one value"):
-        run_sensitivity(profile, PART, "participation", tmp_path)
+        sensitivity_study(profile, SECTION, "participation", tmp_path)

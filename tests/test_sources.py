@@ -9,12 +9,15 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import qfl_core.data
+from qfl_core.__main__ import main
 from qfl_core.base.errors import DataError
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import baf, genome, load_splits, sources
-from qfl_core.data.__main__ import main
+from qfl_core.data import baf, breast_cancer, data_source, genome, load_splits, sources
 from qfl_core.data.standin import common as standin
 from qfl_core.data.standin.baf import generate_baf
 
@@ -23,7 +26,7 @@ SMALL = {"train_size": 300, "val_size": 100, "test_size": 100}
 
 @pytest.fixture(autouse=True)
 def forget():
-    for cached in (sources._checked, sources._download, baf._read, genome._read):
+    for cached in (sources._checked, sources._digest, sources._download, baf._read, genome._read, qfl_core.data._kept):
         cached.cache_clear()
 
 
@@ -101,11 +104,11 @@ def test_without_files_the_stand_in_is_used_and_says_why(cache):
 def test_the_stand_in_s_digest_covers_every_module_that_makes_it():
     """Modules that the generators import from this folder are part of what decides the rows."""
     folder = Path(standin.__file__).parent
-    covered, pending = set(), ["standin_baf", "standin_genome"]
+    covered, pending = set(), ["baf", "genome"]
     while pending:
         name = pending.pop()
         covered.add(f"{name}.py")
-        imported = re.findall(r"from qfl_core\.data\.(\w+) import", (folder / f"{name}.py").read_text())
+        imported = re.findall(r"from qfl_core\.data\.standin\.(\w+) import", (folder / f"{name}.py").read_text())
         pending += [other for other in imported if f"{other}.py" not in covered]
     assert covered == set(standin.GENERATOR_CODE)
 
@@ -193,8 +196,8 @@ def test_a_download_is_checked_then_used_then_remembered(server, cache, sample, 
 
 
 def forget_process():
-    sources._download.cache_clear()
-    sources._checked.cache_clear()
+    for cached in (sources._download, sources._checked, sources._digest):
+        cached.cache_clear()
 
 
 @pytest.mark.loopback
@@ -262,12 +265,172 @@ def test_the_choice_is_printed_once(cache, capsys):
     assert "baf: stand-in data" in lines[0]
 
 
+def calls(monkeypatch, module, name):
+    """Count the calls of a function from now on."""
+    counted, original = [], getattr(module, name)
+
+    def counting(*args, **options):
+        counted.append(args)
+        return original(*args, **options)
+
+    monkeypatch.setattr(module, name, counting)
+    return counted
+
+
+def same_bits(one, other):
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for a, b in zip(one.parts.values(), other.parts.values(), strict=True)
+        for name in ("X", "y", "origin")
+    )
+
+
+@pytest.mark.parametrize("name", ["Base.csv", "Base.parquet"])
+@pytest.mark.parametrize("where", ["user_folder", "cache"])
+def test_a_file_is_parsed_once_for_all_seeds(request, sample, monkeypatch, name, where):
+    folder = request.getfixturevalue(where)
+    (sample.to_csv if name.endswith("csv") else sample.to_parquet)(folder / name, index=False)
+    parsed, hashed = calls(monkeypatch, baf, "_parse"), calls(monkeypatch, sources, "file_sha256")
+    several = [load_splits(config(seed=seed)) for seed in range(3)]
+    assert len(parsed) == len(hashed) == 1
+    for seed, splits in enumerate(several):
+        forget_process()
+        baf._read.cache_clear()
+        assert same_bits(splits, baf.load_baf(config(seed=seed)))
+    assert len(parsed) > 1
+
+
+def test_a_file_with_other_content_is_parsed_again(user_folder, sample):
+    (user_folder / "Base.csv").write_text(sample.to_csv(index=False))
+    one = load_splits(config())
+    (user_folder / "Base.csv").write_text(sample.iloc[::-1].to_csv(index=False))
+    other = load_splits(config())
+    assert one.provenance.sha256 != other.provenance.sha256
+    assert not same_bits(one, other)
+
+
+def test_configs_with_equal_data_settings_share_one_result(monkeypatch):
+    loaded = calls(monkeypatch, baf, "baf_pipeline")
+    one = load_splits(config(method="duqfl-prox"))
+    assert load_splits(config(method="default-qfl", clients=3, rounds=2, shots=None, split="iid")) is one
+    assert len(loaded) == 1
+    assert load_splits(config(seed=1)) is not one
+    assert load_splits(config(features=3)).train.X.shape[1] == 3
+    assert same_bits(one, baf.load_baf(config()))
+
+
+def test_a_shuffled_order_is_loaded_anew_and_not_kept():
+    plain = load_splits(config())
+    one, same = (load_splits(config(), order=np.random.default_rng(0)) for _ in range(2))
+    assert one is not same
+    assert same_bits(one, same)
+    assert load_splits(config()) is plain
+
+
+@pytest.mark.parametrize("dataset", ["baf", "genome", "breast-cancer"])
+def test_a_package_s_loader_reads_the_data_settings_alone(dataset):
+    """Else two configs that share one result in memory would not mean the same splits."""
+    read = set()
+
+    class Watched:
+        def __init__(self, config):
+            self.config = config
+
+        def __getattr__(self, name):
+            read.add(name)
+            return getattr(self.config, name)
+
+    for encoding in DATASETS[dataset].encodings:
+        qfl_core.data.resolve(DATASETS[dataset].loader)(
+            Watched(ExperimentConfig(dataset=dataset, encoding=encoding)), None
+        )
+    assert {"seed", "train_size"} <= read <= set(qfl_core.data.DATA_SETTINGS)
+
+
+@pytest.mark.parametrize("dataset", ["baf", "genome", "breast-cancer"])
+@pytest.mark.parametrize("source", ["auto", "stand-in"])
+def test_the_source_is_told_without_parsing_splitting_or_encoding(dataset, source, monkeypatch, cache, capsys):
+    def never(*args, **options):
+        raise AssertionError("the data were read")
+
+    config = ExperimentConfig(dataset=dataset, source=source)
+    expected = load_splits(config).provenance
+    standin.announce.cache_clear()
+    capsys.readouterr()
+    for module, name in (
+        (baf, "_parse"),
+        (baf, "standin_rows"),
+        (baf, "stratified_parts"),
+        (genome, "_read"),
+        (genome, "standin_sequences"),
+        (genome, "stratified_parts"),
+        (breast_cancer, "stratified_parts"),
+    ):
+        monkeypatch.setattr(module, name, never)
+    for _ in range(2):
+        assert data_source(config) == expected
+    assert capsys.readouterr().out == f"[data] {expected}\n"
+
+
+def test_the_source_of_a_file_costs_one_check_and_no_encoding(user_folder, sample, monkeypatch):
+    sample.to_csv(user_folder / "Base.csv", index=False)
+    parsed, encoded = calls(monkeypatch, baf, "_parse"), calls(monkeypatch, baf, "baf_pipeline")
+    found = data_source(config())
+    assert (len(parsed), len(encoded)) == (1, 0)
+    assert found == load_splits(config()).provenance
+    assert (len(parsed), len(encoded)) == (1, 1)
+
+
+def test_the_source_refuses_what_loading_refuses(cache):
+    with pytest.raises(DataError, match="source='official' refuses the stand-in for baf"):
+        data_source(config(source="official"))
+
+
+def test_a_user_s_dataset_needs_no_source_and_may_have_one(monkeypatch):
+    loads = []
+
+    def load(config, order=None):
+        loads.append(config)
+        return baf.load_baf(config, order)
+
+    spec = replace(DATASETS["baf"], loader=load, source=None)
+    monkeypatch.setitem(DATASETS, "baf", spec)
+    assert data_source(config()) == load_splits(config()).provenance
+    assert len(loads) == 2  # without a source nothing is kept, because nobody knows whether it is still the same
+
+    monkeypatch.setitem(DATASETS, "baf", replace(spec, source=baf.baf_source))
+    loads.clear()
+    data_source(config())
+    assert not loads
+    one = load_splits(config(clients=3))
+    assert load_splits(config(clients=3)) is one
+    assert load_splits(config(clients=4)) is not one  # a user's loader may read any setting
+    assert len(loads) == 2
+
+
+def test_a_docstring_of_a_generator_does_not_change_the_stand_in_s_digest(monkeypatch):
+    before = standin.generator_digest("100 rows")
+    assert before != standin.generator_digest("101 rows")
+    read = Path.read_text
+
+    def digest(edit):
+        standin.generator_digest.cache_clear()
+        monkeypatch.setattr(Path, "read_text", lambda self, **options: edit(read(self, **options)))
+        return standin.generator_digest("100 rows")
+
+    try:
+        assert digest(lambda code: code.replace('"""Return', '"""Give back')) == before
+        assert digest(lambda code: code.replace("VEILED = 0.1", "VEILED = 0.2")) != before
+    finally:
+        standin.generator_digest.cache_clear()
+
+
 def test_make_data_reports_both_sets_and_fails_where_official_cannot_be_had(cache, capsys):
-    assert main([]) == 0
+    assert main(["data"]) == 0
     out = capsys.readouterr().out
     assert "2,999 / 750 / 1,250" in out
     assert "8,000 / 2,000 / 2,000" in out
-    assert main(["--source", "official"]) == 1
+    assert main(["data", "--source", "official"]) == 1
     assert "refuses the stand-in for genome" in capsys.readouterr().err
 
 

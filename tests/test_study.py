@@ -7,7 +7,7 @@ import qfl_core.runs.study as study_module
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.config import load_profile
 from qfl_core.data import audit, load_splits
-from qfl_core.runs.study import REFERENCES, read_study, run_study
+from qfl_core.runs.study import REFERENCES, get_study
 
 SMALL = {
     "rounds": 1,
@@ -34,12 +34,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(settings, folder):
-    return run_study(settings, "baf", METHODS, [0, 1], folder, **SMALL)
+    return get_study(settings, "baf", METHODS, [0, 1], folder, **SMALL)
 
 
 def test_a_study_is_read_back_without_training(study, settings, folder, monkeypatch):
     monkeypatch.setattr(study_module, "sweep", None)
-    again = read_study(settings, "baf", METHODS, [0, 1], folder, **SMALL)
+    again = get_study(settings, "baf", METHODS, [0, 1], folder, train=False, **SMALL)
     assert [run.path for run in again.runs] == [run.path for run in study.runs]
     pd.testing.assert_frame_equal(again.rounds, study.rounds)
 
@@ -48,13 +48,13 @@ def test_a_study_is_read_back_without_training(study, settings, folder, monkeypa
 def test_what_was_not_run_is_named_and_nothing_else_is_taken_for_it(study, settings, folder, change):
     asked = {"methods": METHODS, "seeds": [0, 1], "folder": folder} | SMALL | change
     with pytest.raises(RunError, match=r"of track 'baf' are not in results/smoke .*make reproduce"):
-        read_study(settings, "baf", **asked)
+        get_study(settings, "baf", train=False, **asked)
 
 
 def test_runs_of_other_data_or_other_code_are_not_read(study, settings, folder, monkeypatch):
-    monkeypatch.setattr("qfl_core.runs.code_digest", lambda: "another")
+    monkeypatch.setattr("qfl_core.runs.identity.code_digest", lambda: "another")
     with pytest.raises(RunError, match="4 runs of"):
-        read_study(settings, "baf", METHODS, [0, 1], folder, **SMALL)
+        get_study(settings, "baf", METHODS, [0, 1], folder, train=False, **SMALL)
 
 
 def test_a_part_of_a_study_keeps_the_order_asked_for(study):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from qfl_core.algorithm.methods import METHODS, roles_table
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import tables
 from qfl_core.analysis.paper import PAPER, QUALITATIVE
 from qfl_core.config import load_profile
@@ -93,7 +93,7 @@ def test_three_formats_say_the_same(tmp_path):
 
 
 def test_every_table_of_the_paper_becomes_latex():
-    for table in (roles_table(), tables.notation_table(), tables.configuration_table(load_profile("smoke"))):
+    for table in (tables.roles_table(), tables.notation_table(), tables.configuration_table(load_profile("smoke"))):
         text = tables.latex(table)
         assert text.count(r"\\") == len(table) + 1
         assert r"$\theta^{(t)}$" in text or "Symbol" not in table

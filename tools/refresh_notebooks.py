@@ -1,6 +1,6 @@
 """Run the notebooks' .py files with their own parameters and store the .ipynb pairs; unchanged cells keep their ids.
 
-python tools/refresh_notebooks.py notebooks/01_preprocessing.py ...
+python -m tools.refresh_notebooks notebooks/01_preprocessing.py ...
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-from run_notebook import QUIET
+
+from qfl_core.base.files import write_text
+from tools.run_notebook import QUIET
 
 
 def refresh(source: Path) -> None:
@@ -28,10 +30,7 @@ def refresh(source: Path) -> None:
         resources={"metadata": {"path": source.parent}},
     ).execute()
     del notebook.metadata["language_info"]  # names the interpreter's version
-    target = source.with_suffix(".ipynb")
-    partial = target.with_suffix(".part")
-    nbformat.write(notebook, partial)
-    partial.replace(target)
+    write_text(source.with_suffix(".ipynb"), nbformat.writes(notebook) + "\n")
 
 
 if __name__ == "__main__":

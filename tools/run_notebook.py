@@ -22,14 +22,17 @@ from qfl_core.config import SECTION_KEYS, load_profile, read_profile
 QUIET = ["--IPKernelApp.log_level=ERROR"]
 
 
-def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
-    """Return the profile's parameters with the overrides, after checking that the notebook knows every name."""
+def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict[str, object]:
+    """Return the profile's parameters with the overrides, after checking that the notebook knows every name.
+
+    ``seeds`` and ``datasets`` are lists in one text, separated by spaces or commas; an empty one changes nothing.
+    """
     load_profile(profile)
     values = read_profile(profile)
     if seeds:
-        values["seeds"] = [int(seed) for seed in seeds.replace(",", " ").split()]
+        values["seeds"] = [_seed(word) for word in _words(seeds)]
     if datasets:
-        values["datasets"] = datasets.replace(",", " ").split()
+        values["datasets"] = _words(datasets)
     known = papermill.inspect_notebook(str(notebook))
     values = {name: value for name, value in values.items() if name in known or name not in SECTION_KEYS}
     for name in values:
@@ -38,12 +41,23 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict:
     return values
 
 
-def run(notebook: Path, output: Path, values: dict) -> int:
-    """Execute the notebook; return 0 and the output, or 1 and the partial notebook beside it."""
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _seed(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise ConfigError(f"a seed is a whole number, got {word!r}") from None
+
+
+def run(notebook: Path, output: Path, values: dict[str, object]) -> int:
+    """Execute the notebook. Return 0 after writing the output, or 1 after keeping the partial notebook beside it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     if sys.stderr.isatty():
         os.environ.setdefault("QFL_PROGRESS", os.ttyname(sys.stderr.fileno()))  # the kernel's bars are drawn here
-    partial = output.with_suffix(".part.ipynb")
+    partial = output.with_suffix(".part.ipynb")  # papermill writes it after every cell; it is renamed when it is whole
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)
     try:
@@ -79,7 +93,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         values = parameters(asked.notebook, asked.profile, asked.seeds, asked.datasets)
-    except (ConfigError, ValueError) as error:
+    except ConfigError as error:
         print(f"{asked.notebook.name}: {error}", file=sys.stderr)
         return 2
     return run(asked.notebook, asked.output, values)

@@ -1,9 +1,10 @@
-"""Verdicts as tables: one row a claim, one row a part, and the same as CSV and Markdown."""
+"""Verdicts as tables: one row per claim or one row per part, also written as CSV and Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -11,12 +12,45 @@ import pandas as pd
 from qfl_core.analysis.tables import markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
 from qfl_core.base.files import write_text
+from qfl_core.base.numbers import interval, number, significant
+
+
+class NumbersRow(Protocol):
+    """What a row of both tables holds, as ``itertuples`` gives it."""
+
+    verdict: str
+    note: str
+    source: str
+    claimed: str
+    bound: float
+    estimate: float
+    low: float
+    high: float
+    p_corrected: float
+    paper: float
+    seeds: int
+
+
+class ClaimRow(NumbersRow, Protocol):
+    """A row of :func:`claims_table`."""
+
+    id: str
+    claim: str
+    parts_holding: str
+    deciding_part: str
+
+
+class PartRow(NumbersRow, Protocol):
+    """A row of :func:`parts_table`."""
+
+    part: str
+    text: str
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row a claim: its verdict, and estimate, interval, corrected p and paper's value of the deciding part.
+    """Return one row per claim: its verdict, and the estimate, interval, corrected p and paper's value of one part.
 
-    The deciding part is, of those with the claim's verdict, the one that supports the claim least (smallest d_z).
+    That part decides: of the parts with the claim's verdict it supports the claim least (it has the smallest d_z).
     """
     rows = []
     for verdict in verdicts:
@@ -38,7 +72,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 
 def parts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row a part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
+    """Return one row per part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
     rows = []
     for verdict in verdicts:
         letters = [chr(ord("a") + i) if len(verdict.parts) > 1 else "" for i in range(len(verdict.parts))]
@@ -92,7 +126,7 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
             **shown_numbers(row),
             "data": row.source,
         }
-        for row in claims_table(verdicts).itertuples()
+        for row in cast(Iterable[ClaimRow], claims_table(verdicts).itertuples())
     ]
     return (
         f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
@@ -100,13 +134,13 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     ) + markdown(pd.DataFrame(rows))
 
 
-def shown_numbers(row) -> dict[str, object]:
+def shown_numbers(row: NumbersRow) -> dict[str, object]:
     """Return the numbers of a row of either table, as text that a reader sees."""
     return {
-        "claimed": f"{row.claimed} {_sign(row.claimed)}{row.bound:.4g}",
+        "claimed": f"{row.claimed} {_sign(row.claimed)}{significant(row.bound)}",
         "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
-        "paper": _number(row.paper),
-        "p": _number(row.p_corrected, "{:.3f}"),
+        "paper": number(row.paper, signed=True, missing=""),
+        "p": number(row.p_corrected, missing=""),
         "seeds": row.seeds,
     }
 
@@ -115,14 +149,10 @@ def _sign(claimed: str) -> str:
     return {"within": "±", "always": "≤ "}.get(claimed, "")
 
 
-def _ours(row) -> str:
+def _ours(row: NumbersRow) -> str:
     if np.isnan(row.low):
-        return f"{row.estimate:.3g}"
-    return f"{row.estimate:+.3f} [{row.low:+.3f}, {row.high:+.3f}]"
-
-
-def _number(value: float, form: str = "{:+.3f}") -> str:
-    return "" if np.isnan(value) else form.format(value)
+        return significant(row.estimate, 3)
+    return interval(row.estimate, row.low, row.high, signed=True)
 
 
 def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """The paper's claims as declarative records: what is measured, on which runs, and what must come out.
 
-A claim is a list of parts and holds if all of them do. A part is one number a seed: a measure of the named methods'
+A claim is a list of parts and holds if all of them do. A part is one number per seed: a measure of the named methods'
 runs, whose mean over seeds must lie above a bound, below it, or within plus or minus it. Where the paper prints the
 numbers, theirs stands beside ours. :mod:`qfl_core.analysis.paper_claims` lists the paper's claims and
 :mod:`qfl_core.analysis.verdicts` tests them.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qfl_core.algorithm.methods import METHODS
-from qfl_core.analysis.measures import Measure
+from qfl_core.analysis.measures import Measure, TheoryMeasure
 from qfl_core.base.errors import AnalysisError, did_you_mean
 
 TRACKS = ("baf", "genome", "hardware", "theory")
@@ -21,7 +21,7 @@ CLAIMED = ("above", "below", "within", "always")
 
 @dataclass(frozen=True)
 class Part:
-    """One testable number: ``measure`` of the runs of ``methods``, one a method, with what is claimed of its mean.
+    """One testable number: ``measure`` of one run per method of ``methods``, and what is claimed of its mean.
 
     ``paper`` is the paper's value of the same number, ``unit`` what it is counted in.
     """
@@ -29,7 +29,7 @@ class Part:
     text: str
     track: str
     methods: tuple[str, ...]
-    measure: Measure
+    measure: Measure | TheoryMeasure
     claimed: str = "above"
     bound: float = 0.0
     paper: float | None = None
@@ -57,5 +57,5 @@ class Claim:
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """The tracks whose runs it needs, in order."""
+        """The tracks whose runs the claim needs, in order."""
         return tuple(dict.fromkeys(part.track for part in self.parts))

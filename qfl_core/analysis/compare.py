@@ -11,6 +11,7 @@ import pandas as pd
 
 from qfl_core.analysis.inference import effect_size, mean_interval, sign_flip_p
 from qfl_core.base.errors import AnalysisError, did_you_mean
+from qfl_core.base.numbers import interval, number
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult, tidy
@@ -21,11 +22,11 @@ LABELS = ("dataset", "encoding", "split", "method", "seed", "source", "kind", "r
 
 @dataclass(frozen=True)
 class Comparison:
-    """Method ``a`` against ``b``: the mean of a - b over paired seeds and what is known about it.
+    """Method ``a`` against ``b``: the mean of a - b over paired seeds, with its interval, test and effect size.
 
-    ``low`` and ``high`` bound the mean (``interval`` names the kind, see :mod:`qfl_core.analysis.inference`), ``p`` is
-    the two-sided sign-flip test's, ``effect`` Cohen's d_z. ``unpaired`` seeds have one of the methods only,
-    ``undefined`` seeds a value that is not a number; neither is used.
+    ``low`` and ``high`` bound the mean; ``interval`` names the kind, see :mod:`qfl_core.analysis.inference`. ``p``
+    comes from the two-sided sign-flip test, and ``effect`` is Cohen's d_z. Two sorts of seeds are left out:
+    ``unpaired`` seeds have a run of one method only, and ``undefined`` seeds have a value that is not a number.
     """
 
     metric: str
@@ -49,8 +50,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return (
-            f"{self.metric}: {self.a} - {self.b} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}], p = {self.p:.4f}, d_z = {self.effect:.2f}, n = {self.n}"
+            f"{self.metric}: {self.a} - {self.b} = {interval(self.difference, self.low, self.high, 4, signed=True)}, "
+            f"p = {number(self.p, 4)}, d_z = {number(self.effect, 2)}, n = {self.n}"
         )
 
 
@@ -69,10 +70,10 @@ def compare(
     Parameters
     ----------
     runs : runs, or a table such as :func:`qfl_core.load_runs` returns: columns ``method``, ``seed``, the metric, and
-        ``round`` where there are several rows a run. Runs are checked for equal settings, data and code; of a table
+        ``round`` where there are several rows per run. Runs are checked for equal settings, data and code; of a table
         only the columns it has can be checked.
     metric : a column, e.g. ``"global_accuracy"`` or ``"test_roc_auc"``.
-    a, b : method slugs; a method of one's own is as good as the paper's.
+    a, b : names of methods, of the paper or registered by the user.
     at : the round to compare; the last by default.
     rng : generator of the bootstrap, or a seed that names one.
     """
@@ -107,7 +108,7 @@ def compare(
 
 
 def paired_values(table: pd.DataFrame, metric: str, methods: Sequence[str], at: int | None = None) -> pd.DataFrame:
-    """Return the metric by seed (rows) and method (columns) in one round; NaN where a seed has no such value."""
+    """Return the metric in one round, one row per seed and one column per method; NaN where there is no value."""
     _check_table(table, metric, methods)
     rows = table[table["method"].isin(methods)]
     _refuse_mixtures(rows)
@@ -116,12 +117,12 @@ def paired_values(table: pd.DataFrame, metric: str, methods: Sequence[str], at: 
     twice = rows[rows.duplicated(["method", "seed"])]
     if len(twice):
         method, seed = twice.iloc[0][["method", "seed"]]
-        raise AnalysisError(f"{method} has more than one row for seed {seed}; keep one run (or one part) a seed")
+        raise AnalysisError(f"{method} has more than one row for seed {seed}; keep one run (or one part) per seed")
     return rows.pivot(index="seed", columns="method", values=metric)
 
 
 def check_comparable(runs: Iterable[RunResult]) -> None:
-    """Refuse runs that differ in anything but method and seed: a setting, the data's source or file, the code."""
+    """Raise an error if runs differ in more than method and seed: in a setting, the data or the code."""
     seen: dict[str, Any] = {}
     for run in runs:
         facts = {k: v for k, v in run.config.to_dict().items() if k not in ("method", "seed", "source")}
@@ -158,7 +159,7 @@ def _check_table(table: pd.DataFrame, metric: str, methods: Sequence[str]) -> No
 
 
 def _refuse_mixtures(rows: pd.DataFrame) -> None:
-    """Refuse rows of several data sources, engine kinds, metric parts or settings that the table shows."""
+    """Raise an error if the rows mix data sources, engine kinds, parts of the data or settings."""
     told = (set(ExperimentConfig.describe()) | {"kind", "part"}) - {"method", "seed"}
     for column in rows.columns.intersection(sorted(told)):
         values = rows[column].dropna().unique()

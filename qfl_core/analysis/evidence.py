@@ -1,10 +1,10 @@
-"""What claims are judged on: runs by track, device results and theory checks, as one number a seed for each part."""
+"""What claims are judged on: runs by track, device results and theory checks, as one number per seed and part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -33,8 +33,9 @@ class Evidence:
     def gather(
         cls, studies: Mapping[str, Sequence[RunResult]], hardware: pd.DataFrame | None, theory: Theory | None
     ) -> Evidence:
-        """Sort runs by method and seed, refusing mixtures; none of the sources has to be there."""
-        runs, sources = {}, {}
+        """Sort the runs by method and seed; raise an error if they cannot be compared. Every source may be absent."""
+        runs: dict[str, Mapping[str, Mapping[int, Any]]] = {}
+        sources: dict[str, str] = {}
         for track, given in studies.items():
             if track not in RUN_TRACKS:
                 hint = did_you_mean(track, RUN_TRACKS)
@@ -52,7 +53,7 @@ class Evidence:
         return self.sources.get(track, "")
 
     def values(self, part: Part) -> tuple[pd.Series, str]:
-        """Return the part's number by seed, and a note on what is missing; a value that is not a number is left out."""
+        """Return the part's number by seed and a note on what is missing; values that are not numbers are left out."""
         if part.track == "theory":
             found = part.measure(self.theory) if self.theory else ()
             return pd.Series(found, dtype=float), "" if self.theory else "missing: the theory checks were not computed"
@@ -70,7 +71,14 @@ class Evidence:
         defined = values[np.isfinite(values)]
         return defined, "; ".join(self._notes(part, methods, paired, values, defined))
 
-    def _notes(self, part: Part, methods: Mapping, paired: list[int], values: pd.Series, defined: pd.Series) -> list:
+    def _notes(
+        self,
+        part: Part,
+        methods: Mapping[str, Mapping[int, Any]],
+        paired: list[int],
+        values: pd.Series,
+        defined: pd.Series,
+    ) -> list[str]:
         notes = []
         for method in part.methods:
             lost = sorted({seed for runs in methods.values() for seed in runs} - set(methods[method]))
@@ -102,7 +110,10 @@ def _by_method(track: str, runs: list[RunResult]) -> tuple[dict[str, dict[int, R
 
 
 def _checkpoints(table: pd.DataFrame) -> tuple[dict[str, dict[int, pd.DataFrame]], str]:
-    """Return accuracies by checkpoint for every method and seed, on the most real device that all of them have."""
+    """Return accuracies by checkpoint for every method and seed.
+
+    They come from one kind of device: of those that all methods have, the first in :data:`DEVICES`.
+    """
     lacking = [column for column in HARDWARE_COLUMNS if column not in table]
     if lacking:
         raise AnalysisError(f"the hardware table lacks {', '.join(lacking)}; it has {', '.join(table.columns)}")
@@ -120,6 +131,7 @@ def _checkpoints(table: pd.DataFrame) -> tuple[dict[str, dict[int, pd.DataFrame]
     wide = table.pivot(index=["method", "seed", "checkpoint"], columns="kind", values="accuracy")
     wide = wide.rename(columns={device: "device"})[["device", "exact"]].dropna().sort_index()
     found: dict[str, dict[int, pd.DataFrame]] = {}
-    for (method, seed), rows in wide.groupby(["method", "seed"]):
+    for key, rows in wide.groupby(["method", "seed"]):
+        method, seed = cast(tuple[str, int], key)
         found.setdefault(method, {})[int(seed)] = rows
     return found, "real device" if device == "hardware" else f"simulated device ({device})"

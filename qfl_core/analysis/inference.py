@@ -1,26 +1,61 @@
-"""Inference over a handful of paired seeds: an interval, an exact test, and a correction for many tests.
+"""Inference over a few seeds: every interval of the package, an exact test, and a correction for many tests.
 
-Ten seeds are few, and that decides the tools.
+Tables and figures show Student's interval of a mean over seeds: :func:`intervals`, or :func:`student_half` where the
+standard error comes from elsewhere. Claims and paired comparisons need stronger tools, because ten seeds are few:
 
-- The interval is the *studentised* bootstrap of the mean. Percentile and BCa intervals resample a spread that is too
-  small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own standard
-  error repairs that, and follows a skew that Student's interval cannot.
-- The test flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are equally
-  likely and the p value is exact.
-- Many tests are corrected by the step-down maximum over the *same* flips (Westfall and Young), the permutation form of
-  Holm's procedure. Holm's own bound can reject nothing among 26 tests or more at ten seeds, because the smallest
-  two-sided p value is 2 / 1024; the maximum uses how the tests depend on each other instead of bounding it.
+- :func:`mean_interval` is the *studentised* bootstrap of the mean. Percentile and BCa intervals resample a spread that
+  is too small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own
+  standard error repairs that, and follows a skew that Student's interval cannot follow.
+- :func:`sign_flip_p` flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are
+  equally likely and the p value is exact.
+- :func:`step_down` corrects many tests by the step-down maximum over the *same* flips (Westfall and Young), the
+  permutation form of Holm's procedure. Holm's own bound can reject nothing among 26 tests or more at ten seeds, because
+  the smallest two-sided p value is 2 / 1024; the maximum uses how the tests depend on each other and does not bound it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 RESAMPLES = 9_999
 #: Sign patterns are enumerated up to this many seeds and drawn beyond it.
 EXACT_SEEDS = 14
 BOOTSTRAP, STUDENT = "studentised bootstrap", "Student's t"
+
+
+def student_half(error: ArrayLike, free: ArrayLike, confidence: float = 0.95) -> np.ndarray:
+    """Return half the width of Student's interval: the two-sided t quantile times the standard error.
+
+    Parameters
+    ----------
+    error : standard error of each estimate, of any shape; the result has the same shape.
+    free : degrees of freedom of the error, n - 1 for the mean of n values; where there are none the result is NaN.
+    confidence : the share of such intervals that hold the true value.
+    """
+    return student.ppf((1 + confidence) / 2, free) * np.asarray(error)
+
+
+def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
+    """Return mean, low, high and seeds of a metric, one row per group; the rows of a group are its seeds.
+
+    The interval is Student's for the mean over seeds; with one seed it is NaN.
+    """
+    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False)[metric]
+    found = groups.agg(["mean", "sem", "count"]).reset_index()
+    half = student_half(found["sem"], found["count"] - 1, confidence)
+    found["low"], found["high"] = found["mean"] - half, found["mean"] + half
+    return found.rename(columns={"count": "seeds"}).drop(columns="sem")
+
+
+def repeats_interval(value: float, repeats: np.ndarray) -> tuple[float, float]:
+    """Return (low, high): the central 95 % of ``repeats`` (n,) of a measurement, widened to hold its ``value``."""
+    low, high = np.quantile(repeats, [0.025, 0.975])
+    return float(min(low, value)), float(max(high, value))
 
 
 def mean_interval(
@@ -40,7 +75,7 @@ def mean_interval(
     constant = np.ptp(drawn, axis=1) == 0
     tail = (1 - confidence) / 2
     if constant.mean() > 0.01:
-        half = student.ppf(1 - tail, n - 1) * error
+        half = student_half(error, n - 1, confidence)
         return float(mean - half), float(mean + half), STUDENT
     moved = drawn.mean(axis=1) - mean
     pivots = np.where(constant, np.copysign(np.inf, moved), moved / np.where(constant, 1.0, errors))
@@ -67,12 +102,12 @@ def sign_patterns(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def sign_flip_p(values: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips at least as extreme."""
+    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips that are as extreme."""
     return float(step_down(values[:, None], rng)[0])
 
 
 def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return two-sided p values (tests,) of mean 0, corrected for the number of tests; the family-wise error is held.
+    """Return two-sided p values (tests,) of mean 0, corrected so that the family-wise error rate holds.
 
     Parameters
     ----------
@@ -90,7 +125,7 @@ def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     observed = flipped[0]
     order = np.argsort(-observed, kind="stable")
     largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-    # Rounding must not part a flip from its equal.
+    # Two equal sums may differ by rounding: they must still count as equal.
     share = (largest >= observed[order] - 1e-9).mean(axis=0)
     corrected = np.empty(len(order))
     corrected[order] = np.maximum.accumulate(share)

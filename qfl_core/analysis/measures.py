@@ -1,4 +1,4 @@
-"""Measures: small functions that turn the tables of one run, or of one run a method, into one number a seed.
+"""Measures: small functions that turn the tables of one run, or of one run per method, into one number per seed.
 
 A measure is built by naming a column, which is checked at once: a claim about a column that no run has cannot exist.
 """
@@ -16,8 +16,10 @@ from qfl_core.base.errors import AnalysisError, did_you_mean
 from qfl_core.runs import RunResult
 from qfl_core.runs.schema import SCHEMA
 
-#: One run a method, in the order that a claim names them -> a number (NaN where it is not defined).
+#: One run per method, in the order that a claim names them -> a number (NaN where it is not defined).
 Measure = Callable[..., float]
+#: The computed theory points -> one number per federation.
+TheoryMeasure = Callable[["Theory"], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def average(measure: Measure) -> Measure:
     return lambda *runs: float(np.mean([measure(run) for run in runs]))
 
 
-# Curves over rounds; round 0, the initial weights, is no result of training and left out.
+# Curves over rounds. Round 0 is left out, because its weights are the initial ones and not trained.
 
 
 def _curve(run: RunResult, column: str) -> np.ndarray:
@@ -74,7 +76,7 @@ def final(column: str) -> Measure:
 
 
 def peak(column: str) -> Measure:
-    """Return the largest value of all rounds; only to be compared with another method's over as many rounds."""
+    """Return the largest value of all rounds; compare it only between runs with the same number of rounds."""
     _known(column, ROUND_COLUMNS)
     return lambda run: _curve(run, column).max()
 
@@ -106,7 +108,7 @@ def unsteadiness(values: np.ndarray) -> float:
 
 
 def late_unsteadiness(column: str) -> Measure:
-    """Return the unsteadiness of the second half of the rounds, the step into it included."""
+    """Return the unsteadiness of the second half of the rounds; the step into that half counts."""
     _known(column, ROUND_COLUMNS)
     return lambda run: unsteadiness(_curve(run, column)[(len(run.rounds) - 1) // 2 - 1 :])
 
@@ -129,11 +131,11 @@ def share_of_rounds_above(column: str) -> Measure:
     return lambda a, b: float((_curve(a, column) > _curve(b, column)).mean())
 
 
-# The client trace: one row a round, client and unfold.
+# The client trace: one row per round, client and unfold.
 
 
 def log_variation(rate: str) -> Measure:
-    """Return the standard deviation of log(rate) over all unfolds of a run: about its relative variation."""
+    """Return the standard deviation of log(rate) over all unfolds of a run, which is about its relative variation."""
     _known(rate, SCHEMA["client_trace"])
     return lambda run: float(np.log(run.clients[rate].to_numpy(float)).std())
 
@@ -193,7 +195,7 @@ def device_distance(checkpoints: pd.DataFrame) -> float:
     return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
 
 
-# Theory points, from :class:`qfl_core.studies.theory.Theory`; one value a federation.
+# Theory points, from :class:`Theory`; one value per federation.
 
 
 def gradient_error(theory: Theory) -> tuple[float, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import measures as m
 from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.paper import PAPER
+from qfl_core.base.numbers import number
 
 NAMES = {
     "global_accuracy": "global accuracy",
@@ -19,7 +21,8 @@ NAMES = {
 CLOSE, FAR = 0.05, 0.10
 
 
-def _minus(track: str, what: str, measure: m.Measure, a: str, b: str, claimed: str = "above", **more) -> Part:
+def _minus(track: str, what: str, measure: m.Measure, a: str, b: str, claimed: str = "above", **more: Any) -> Part:
+    """Return the part on the measure of method ``a`` minus that of ``b``; ``more`` are fields of :class:`Part`."""
     return Part(f"{_label(a)} − {_label(b)}, {what}", track, (a, b), m.minus(measure), claimed, **more)
 
 
@@ -27,7 +30,7 @@ def _label(method: str) -> str:
     return METHODS[method].label if method in METHODS else method
 
 
-def _final(track: str, column: str, a: str, b: str, claimed: str = "above", **more) -> Part:
+def _final(track: str, column: str, a: str, b: str, claimed: str = "above", **more: Any) -> Part:
     """Return the part that final values of a and b differ, with the paper's difference where it prints both."""
     printed = PAPER.get((track, column), {})
     paper = round(printed[a] - printed[b], 4) if a in printed and b in printed else None
@@ -46,9 +49,9 @@ _VARIANTS = (LAST, BEST, DRIFT)
 
 def _on_baf() -> Iterator[Claim]:
     ordered = "DUQFL-Prox ends above FedProx-QFL and FedProx-QFL above Default-QFL in the last round."
-    for number, column in (("1", "global_accuracy"), ("3", "client_test_accuracy")):
+    for claim_id, column in (("1", "global_accuracy"), ("3", "client_test_accuracy")):
         parts = (_final("baf", column, PROX, FEDPROX), _final("baf", column, FEDPROX, DEFAULT))
-        yield Claim(number, f"BAF {NAMES[column]}: DUQFL-Prox, then FedProx-QFL, then Default-QFL", ordered, parts)
+        yield Claim(claim_id, f"BAF {NAMES[column]}: DUQFL-Prox, then FedProx-QFL, then Default-QFL", ordered, parts)
     middle = Part(
         "Default-QFL, middle − last third, global accuracy", "baf", (DEFAULT,), m.fall("global_accuracy", 1, 2)
     )
@@ -141,20 +144,20 @@ def _on_genome() -> Iterator[Claim]:
         "9",
         "Genome global accuracy: FedProx-QFL is best, DUQFL-Prox close, Default-QFL far below",
         f"FedProx-QFL ends above DUQFL-Prox, Default-QFL and Adam-QFL, DUQFL-Prox within ±{CLOSE} of FedProx-QFL, and "
-        f"more than {FAR:.2f} above Default-QFL.",
+        f"more than {number(FAR, 2)} above Default-QFL.",
         (
             *_against("genome", accuracy, FEDPROX, (PROX, DEFAULT, ADAM)),
             _final("genome", accuracy, PROX, FEDPROX, "within", bound=CLOSE),
             _final("genome", accuracy, PROX, DEFAULT, "above", bound=FAR),
         ),
     )
-    for number, column, claimed, best in (
+    for claim_id, column, claimed, best in (
         ("10", "client_test_accuracy", "above", "highest"),
         ("11", "train_test_gap", "below", "lowest"),
         ("12", "fairness_gap", "below", "lowest"),
     ):
         yield Claim(
-            number,
+            claim_id,
             f"Genome {NAMES[column]}: DUQFL-Prox has the {best}",
             f"Its final value is {claimed} that of FedProx-QFL, Default-QFL and Adam-QFL.",
             _against("genome", column, PROX, _BASELINES, claimed),

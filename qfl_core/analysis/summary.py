@@ -1,27 +1,14 @@
-"""Summaries over seeds: means with 95 % intervals, final metrics, cost."""
+"""Summaries over seeds: final metrics and cost, one row per method."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
-from scipy.stats import t as student
 
 from qfl_core.algorithm.methods import METHODS, method_named
+from qfl_core.analysis.inference import intervals
+from qfl_core.base.numbers import plus_minus
 
-
-def intervals(table: pd.DataFrame, metric: str, by: Sequence[str], confidence: float = 0.95) -> pd.DataFrame:
-    """Return mean, low, high and seeds of a metric for each group; rows within a group are seeds.
-
-    The interval is Student's for the mean over seeds; with one seed it is NaN.
-    """
-    groups = table.dropna(subset=[metric]).groupby(list(by), sort=False)[metric]
-    found = groups.agg(["mean", "sem", "count"]).reset_index()
-    half = student.ppf((1 + confidence) / 2, found["count"] - 1) * found["sem"]
-    found["low"], found["high"] = found["mean"] - half, found["mean"] + half
-    return found.rename(columns={"count": "seeds"}).drop(columns="sem")
-
-
+#: Column of a run's rounds -> what tables call it.
 FINAL_METRICS = {
     "global_accuracy": "global accuracy",
     "client_test_accuracy": "mean client test accuracy",
@@ -37,21 +24,26 @@ def last_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
     return rounds[rounds["round"] == rounds.groupby("method")["round"].transform("max")]
 
 
+def interval_texts(found: pd.DataFrame, digits: int) -> pd.Series:
+    """Return ``mean ± half interval`` as text, for every row of a table of :func:`intervals`."""
+    half = (found["high"] - found["low"]) / 2
+    texts = [plus_minus(mean, wide, digits, missing="nan") for mean, wide in zip(found["mean"], half, strict=True)]
+    return pd.Series(texts, index=found.index, dtype=object)
+
+
 def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
     """Return each method's metrics in the last round as ``mean ± half interval``, the paper's methods first."""
     last = last_rounds(rounds)
     columns = {}
     for metric, title in FINAL_METRICS.items():
-        found = intervals(last, metric, ["method"]).set_index("method")
-        half = (found["high"] - found["low"]) / 2
-        columns[title] = found["mean"].map("{:.2f}".format) + " ± " + half.map("{:.2f}".format)
+        columns[title] = interval_texts(intervals(last, metric, ["method"]).set_index("method"), digits=2)
     table = pd.DataFrame(columns)
     present = [*(m for m in METHODS if m in table.index), *(m for m in table.index if m not in METHODS)]
     return table.loc[present].rename(index={name: method_named(name).label for name in present}).rename_axis("method")
 
 
 def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return circuit executions by method and purpose: the mean of a round, and what tuning spent before round 1."""
+    """Return circuit executions by method and purpose: the mean per round, and what tuning spent before round 1."""
     columns = [name for name in rounds.columns if name.startswith("circuits_") and name != "circuits_tuning"]
     cost = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean()
     cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()

@@ -1,4 +1,4 @@
-"""The paper's tables, filled from what ran, and ours beside them; written as CSV, Markdown and LaTeX."""
+"""The paper's tables with our numbers, and tables of our own; written as CSV, Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS
+from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER, QUALITATIVE, QUALITIES
-from qfl_core.analysis.summary import FINAL_METRICS, intervals, last_rounds
+from qfl_core.analysis.summary import FINAL_METRICS, last_rounds
 from qfl_core.base.files import write_text
+from qfl_core.base.numbers import number, span
 from qfl_core.config import ExperimentConfig, Profile, track_dataset
 
 #: A method within this share of the distance from best to worst is competitive.
@@ -67,7 +69,7 @@ def _values(configs: list[ExperimentConfig], field: str) -> str:
 
 
 def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFrame:
-    """Return the paper's table of datasets, a row a track; ``sources`` maps tracks to what was used."""
+    """Return the paper's table of datasets, one row per track; ``sources`` maps each track to the data it used."""
     rows = []
     for track, source in sources.items():
         config = settings.config(track)
@@ -80,7 +82,7 @@ def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFram
                 "Data": source,
                 "Encoding": config.encoding,
                 "QNN features": config.features,
-                "Angle range": f"[{config.angle_range[0]:g}, {config.angle_range[1]:.3g}]",
+                "Angle range": span(*config.angle_range),
                 "Train / validation / test": f"{config.train_size} / {config.val_size} / {config.test_size}",
             }
         )
@@ -88,7 +90,7 @@ def datasets_table(settings: Profile, sources: Mapping[str, str]) -> pd.DataFram
 
 
 def qualitative_table(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the paper's qualitative table with marks computed from our numbers, the paper's own in brackets.
+    """Return the paper's qualitative table with marks computed from our numbers, and the paper's marks in brackets.
 
     The rule, for each column of a track: the method with the best mean over seeds gets two marks; one whose mean lies
     in the better half of the distance from best to worst (:data:`COMPETITIVE`) gets one; the others a dash.
@@ -107,7 +109,7 @@ def qualitative_table(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _quality(rounds: pd.DataFrame, name: str) -> pd.Series:
-    """Return each method's mean over seeds; drift is the mean over rounds, a gap counts by its size."""
+    """Return each method's mean over seeds; of drift the mean over rounds, of the train-test gap the absolute value."""
     if name == "peak_accuracy":
         return rounds.groupby(["method", "seed"])["global_accuracy"].max().groupby("method").mean()
     if name == "drift":
@@ -126,7 +128,10 @@ def _mark(means: pd.Series, method: str, lower: bool) -> int:
 
 
 def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the last round's metrics with 95 % intervals over seeds, a row each, the paper's number beside ours."""
+    """Return the last round's metrics with 95 % intervals over seeds, and the paper's number beside each.
+
+    One row per track, metric and method.
+    """
     parts = []
     for track, table in rounds.items():
         last = last_rounds(table)
@@ -138,6 +143,23 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     table["method"] = table["method"].map({name: method.label for name, method in METHODS.items()})
     table["paper inside"] = table["paper"].between(table["low"], table["high"]).where(table["paper"].notna())
     return table[["track", "metric", "method", "mean", "low", "high", "seeds", "paper", "paper inside"]]
+
+
+def roles_table() -> pd.DataFrame:
+    """Return the paper's table of roles, one row per method, made from the methods' switches."""
+    mark = {True: "✓", False: "×"}
+    rows = [
+        {
+            "Method": method.label,
+            "Deep unfold": mark[method.unfolded],
+            "Controller": mark[method.controller],
+            "Best unfold": mark[method.best_unfold],
+            "Drift control": mark[method.proximal or method.projection],
+            "Role": method.role,
+        }
+        for method in METHODS.values()
+    ]
+    return pd.DataFrame(rows)
 
 
 def notation_table() -> pd.DataFrame:
@@ -204,5 +226,5 @@ def _escaped(text: str) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.3f}"
+        return number(value, missing="")
     return "" if value is None or value is pd.NA else str(value)

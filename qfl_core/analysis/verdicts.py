@@ -29,10 +29,11 @@ HOLDS, FAILS, UNDECIDED, MISSING = VERDICTS = ("holds", "fails", "undecided", "m
 
 @dataclass(frozen=True)
 class PartResult:
-    """A part with what came out: mean over seeds, interval, p values, d_z towards the claim (above 0 supports it).
+    """The result of a part: mean over seeds, interval, p values, and the effect size d_z.
 
-    ``p`` is the exact sign-flip test's, ``p_corrected`` the same held for all parts; NaN where a part is checked for
-    every value (``always``) or missing. ``estimate`` of such a check is the largest value.
+    ``effect`` is above 0 where the data support the claim. ``p`` comes from the exact sign-flip test, and
+    ``p_corrected`` is corrected for all parts of all claims. Both are NaN where the part is missing, or where a bound
+    is checked for every value (``always``); ``estimate`` is then the largest value.
     """
 
     part: Part
@@ -64,7 +65,7 @@ class Verdict:
 
     @property
     def deciding(self) -> PartResult:
-        """The part that the verdict rests on: of those with the claim's verdict, the one that supports it least."""
+        """The part that decides: of the parts with the claim's verdict, it supports the claim least."""
         those = [result for result in self.parts if result.verdict == self.verdict]
         return min(those, key=lambda result: np.nan_to_num(result.effect, nan=np.inf))
 
@@ -77,7 +78,7 @@ def judge(
     claims: Sequence[Claim] = CLAIMS,
     seed: int = 0,
 ) -> list[Verdict]:
-    """Judge every claim on the runs of each track; what is not there is told, not raised.
+    """Judge every claim on the runs of each track; a claim without its runs is "missing" and no error.
 
     Parameters
     ----------
@@ -110,10 +111,12 @@ def _tests(part: Part, values: np.ndarray) -> np.ndarray:
     return np.stack(sides[part.claimed], axis=1)
 
 
-def _corrected(claims: Sequence[Claim], found: dict, seed: int) -> dict[tuple[str, int], np.ndarray]:
-    """Return corrected p values of every tested part; one family for all runs, another for the theory points.
+def _corrected(
+    claims: Sequence[Claim], found: Mapping[tuple[str, int], tuple[pd.Series, str]], seed: int
+) -> dict[tuple[str, int], np.ndarray]:
+    """Return corrected p values of every tested part; all runs form one family, the theory points another.
 
-    The federations of a theory point are not the seeds of the runs: their signs flip on their own.
+    Two families are needed, because the federations of a theory point are not the seeds of the runs.
     """
     corrected = {}
     for family in (("baf", "genome", "hardware"), ("theory",)):
@@ -169,7 +172,7 @@ def _judge_part(
 
 
 def _sides(part: Part, low: float, high: float) -> tuple[bool, bool]:
-    """Tell whether the interval lies on the claimed side of the bound, and whether wholly on the other."""
+    """Return whether the interval lies on the claimed side of the bound, and whether it lies on the other side."""
     if part.claimed == "above":
         return low > part.bound, high < part.bound
     if part.claimed == "below":

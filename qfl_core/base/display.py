@@ -6,34 +6,90 @@ Marks are words and symbols, never colours alone, and text keeps the notebook's 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from qfl_core.base.numbers import significant
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from _typeshed import DataclassInstance
+
+Row = TypeVar("Row", bound="DataclassInstance")
 
 CHANGED = "●"
 #: Rounds shown of a run, at most: the first and the last ones.
 SHOWN_ROUNDS = 12
+#: Notebooks put the cells of tables on the right, where sentences are hard to read.
+_LEFT = "<style>.qfl-table :is(caption, th, td) { text-align: left !important; }</style>"
 ROUND_COLUMNS = ("round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "val_loss")
 
 
-def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """Return an HTML table of these rows; captions, column names and values are escaped."""
-    head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(_cell(value) for value in row) + "</tr>" for row in rows)
-    title = f"<caption style='text-align:left'>{escape(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+class ShownConfig(Protocol):
+    """What is shown of a config; its other fields are found by name."""
+
+    @property
+    def digest(self) -> str:
+        """The digest of all settings."""
 
 
-def _cell(value: Any) -> str:
-    return f"<td style='text-align:left'>{escape(_text(value))}</td>"
+class ShownRun(Protocol):
+    """What is shown of a finished run."""
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+
+    @property
+    def config(self) -> Any:
+        """The experiment's config: this floor does not know its class."""
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """Where the numbers come from, as JSON."""
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per round."""
+
+    def changed_files(self) -> list[str]:
+        """Return the files that are not as they were sealed."""
 
 
-def _text(value: Any) -> str:
+class ShownSplits(Protocol):
+    """What is shown of a dataset's parts."""
+
+    @property
+    def notes(self) -> Mapping[str, object]:
+        """What the rules removed, and how many rows."""
+
+    @property
+    def provenance(self) -> object:
+        """Where the data come from; its text is the caption."""
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per part."""
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """Return an HTML table of these rows; the caption, column names and values are escaped."""
+    import pandas as pd  # here, because whoever only trains shows no table
+
+    frame = pd.DataFrame([[_text(value) for value in row] for row in rows], columns=list(columns))
+    shown = frame.style.hide().format(escape="html").format_index(escape="html", axis="columns")
+    if caption:
+        shown = shown.set_caption(escape(caption))
+    return f'<div class="qfl-table">{_LEFT}{shown.to_html(exclude_styles=True)}</div>'
+
+
+def _text(value: object) -> str:
+    """Return a value as a reader sees it."""
     if isinstance(value, bool):
         return "✓" if value else "×"
     if isinstance(value, float):  # NumPy's too
-        return "–" if math.isnan(value) else f"{value:.4g}"
+        return significant(value)
     if isinstance(value, tuple):
         return ", ".join(_text(part) for part in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -42,7 +98,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(getattr(value, "__name__", value))
 
 
-def config_html(config: Any, defaults: Mapping[str, Any], meanings: Mapping[str, str]) -> str:
+def config_html(config: ShownConfig, defaults: Mapping[str, object], meanings: Mapping[str, str]) -> str:
     """Return a config's fields: those that differ from their defaults first and marked, the others folded away."""
     values = {name: getattr(config, name) for name in meanings}
     changed = [name for name in values if values[name] != defaults[name]]
@@ -56,7 +112,7 @@ def config_html(config: Any, defaults: Mapping[str, Any], meanings: Mapping[str,
     return f"{own}{folded}{html_table(('field', 'value', 'meaning'), rest)}</details>"
 
 
-def run_html(run: Any) -> str:
+def run_html(run: ShownRun) -> str:
     """Return a finished run: what it is, where its numbers come from, its rounds; altered files are named."""
     config, data, engine = run.config, run.environment["data"], run.environment["engine"]
     rounds = run.rounds[list(ROUND_COLUMNS)].to_dict("split")["data"]
@@ -71,7 +127,7 @@ def run_html(run: Any) -> str:
     return flag + html_table(ROUND_COLUMNS, rounds, caption)
 
 
-def splits_html(splits: Any) -> str:
+def splits_html(splits: ShownSplits) -> str:
     """Return the parts of a dataset, where they came from, and what the rules removed."""
     table = splits.table().reset_index()
     notes = [f"{escape(str(name))}: {escape(str(count))}" for name, count in splits.notes.items()]
@@ -79,8 +135,8 @@ def splits_html(splits: Any) -> str:
     return html_table(list(table.columns), table.to_dict("split")["data"], str(splits.provenance)) + below
 
 
-class ShownTable(dict):
-    """A dict of frozen dataclasses that shows itself as a table: a row a key, a column a field."""
+class ShownTable(dict[str, Row]):
+    """A dict of frozen dataclasses that shows itself as a table: one row per key, one column per field."""
 
     def _repr_html_(self) -> str:
         fields = [field.name for field in dataclasses.fields(next(iter(self.values())))] if self else []

@@ -42,7 +42,14 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int:
-    """Run a command; return what it returns, or 1 with the reason on stderr, or 130 where Ctrl-C ended it."""
+    """Run a command and return its exit status.
+
+    Parameters
+    ----------
+    program : what the line on stderr begins with.
+    command : returns the exit status; an error that a user can act on becomes one line on stderr and status 1.
+    interrupted : what the line says after Ctrl-C, which gives status 130.
+    """
     try:
         return command()
     except (ConfigError, DataError, RunError) as error:

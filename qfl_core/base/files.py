@@ -47,6 +47,12 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that killed writers left in a folder; nobody may be writing there."""
+    for path in folder.glob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file ``path`` inside the ``with`` block; create its folder where it is missing.

@@ -17,10 +17,16 @@ VARIABLE = "QFL_PROGRESS"
 
 @contextmanager
 def bar(total: int, unit: str, *, show: bool | None = None, **options: Any) -> Iterator[tqdm]:
-    """Show a bar over ``total`` steps for the duration: always, never, or (``None``) where nobody stores it.
+    """Show a progress bar over ``total`` steps.
 
-    A kernel's standard error becomes part of its notebook, so without being asked a kernel draws only where
-    ``QFL_PROGRESS`` allows it: the notebook runner names its own terminal there, ``make lab`` says on.
+    Parameters
+    ----------
+    total : number of steps.
+    unit : what one step is called.
+    show : True draws the bar, and False never does. None draws it everywhere except in a notebook, because a kernel's
+        standard error is stored in its notebook. ``QFL_PROGRESS`` wins over True and None: the notebook runner sets it
+        to its own terminal, and ``make lab`` sets it to on.
+    options : more arguments for tqdm.
     """
     unasked = "off" if show is None and _in_kernel() else "on"
     where = "off" if show is False else os.environ.get(VARIABLE, unasked)

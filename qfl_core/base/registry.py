@@ -32,15 +32,23 @@ class EncodingSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset's loader, split sizes (train, validation, test) and encodings, the first of which is the default.
+    """How a dataset is loaded, the default sizes of its splits, and its encodings.
 
-    The loader is a function ``(config, order=None) -> Splits``; ``order``, a generator, asks it to shuffle the order in
-    which its encoder meets the rows (the leak test).
+    Attributes
+    ----------
+    loader : function ``(config, order=None) -> Splits``. ``order``, a generator, asks it to shuffle the order in which
+        its encoder meets the training rows (the leak test does).
+    sizes : rows of the training, validation and test split.
+    encodings : by name; the first is the default.
+    source : function ``(config) -> DataSource`` that returns ``loader(config).provenance`` without loading. A dataset
+        without it is loaded whenever its digest is asked for, and :func:`qfl_core.data.load_splits` keeps no result of
+        it in memory.
     """
 
     loader: str | Callable[..., Any]
     sizes: tuple[int, int, int]
     encodings: Mapping[str, EncodingSpec]
+    source: str | Callable[..., Any] | None = None
 
 
 DATASETS: dict[str, DatasetSpec] = {
@@ -48,6 +56,7 @@ DATASETS: dict[str, DatasetSpec] = {
         loader="qfl_core.data.baf:load_baf",
         sizes=(2999, 750, 1250),
         encodings={"pca": EncodingSpec(features=4, angle_range=PI_RANGE)},
+        source="qfl_core.data.baf:baf_source",
     ),
     "genome": DatasetSpec(
         loader="qfl_core.data.genome:load_genome",
@@ -57,16 +66,18 @@ DATASETS: dict[str, DatasetSpec] = {
             "word-id-shuffled": EncodingSpec(features=4, angle_range=UNIT_RANGE),
             "kmer": EncodingSpec(features=2, angle_range=UNIT_RANGE, tail_share=0.01),
         },
+        source="qfl_core.data.genome:genome_source",
     ),
     "breast-cancer": DatasetSpec(
         loader="qfl_core.data.breast_cancer:load_breast_cancer",
         sizes=(341, 114, 114),
         encodings={"pca": EncodingSpec(features=4, angle_range=UNIT_RANGE)},
+        source="qfl_core.data.breast_cancer:breast_cancer_source",
     ),
 }
 
 #: Partitions: functions ``(pools, reserves, config) -> (train, val)``, see :mod:`qfl_core.data.partition`.
-SPLITS: dict[str, str] = {
+PARTITIONS: dict[str, str] = {
     "label-skew": "qfl_core.data.partition:label_skew",
     "dirichlet": "qfl_core.data.partition:dirichlet",
     "iid": "qfl_core.data.partition:iid",

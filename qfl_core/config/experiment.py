@@ -30,7 +30,7 @@ from qfl_core.base.registry import (
     FEATURE_MAPS,
     LOSSES,
     METHOD_NAMES,
-    SPLITS,
+    PARTITIONS,
 )
 from qfl_core.base.settings import Settings, setting
 
@@ -64,12 +64,14 @@ class ExperimentConfig(Settings):
         number(0, 0.5, below=True),
         "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
     )
-    train_size: int = setting(None, integer(1), "rows of the training part")
-    val_size: int = setting(None, integer(1), "rows of the validation part")
-    test_size: int = setting(None, integer(1), "rows of the test part")
+    train_size: int = setting(None, integer(1), "rows of the training split")
+    val_size: int = setting(None, integer(1), "rows of the validation split")
+    test_size: int = setting(None, integer(1), "rows of the test split")
 
     # Federation
-    split: str = setting("label-skew", one_of(lambda: tuple(SPLITS)), "how training rows are shared among clients")
+    split: str = setting(
+        "label-skew", one_of(lambda: tuple(PARTITIONS)), "partition: how clients share the training rows"
+    )
     clients: int = setting(10, integer(1), "number of clients N")
     rounds: int = setting(10, integer(1), "communication rounds T")
     participation: float | tuple[int, ...] = setting(
@@ -88,10 +90,10 @@ class ExperimentConfig(Settings):
     client_val: str = setting(
         "natural",
         one_of(("natural", "skewed")),
-        "label-skew: client validation parts have the label mix of the data, or that of the client",
+        "label-skew: client validation rows have the label mix of the data, or that of the client",
     )
     client_test: str = setting(
-        "shared", one_of(("shared", "split")), "clients test on the whole test set, or on disjoint parts of it"
+        "shared", one_of(("shared", "split")), "clients test on the whole test split, or on disjoint shares of it"
     )
 
     # Model

@@ -1,6 +1,13 @@
-"""Datasets: where they come from, how they become angles, how clients share them."""
+"""Datasets: where they come from, how they become angles, how clients share them.
+
+A *split* is the training, validation or test piece of a dataset (:class:`Split`); a *partition* is the sharing of the
+training rows among clients (:mod:`qfl_core.data.partition`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -10,24 +17,86 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin.common import announce
 
-__all__ = ["DataSource", "Split", "Splits", "load_splits"]
+__all__ = ["DataSource", "Split", "Splits", "data_source", "load_splits"]
+
+#: The settings that decide the splits of the package's own datasets; their loaders read no other setting.
+DATA_SETTINGS = (
+    "dataset",
+    "encoding",
+    "source",
+    "features",
+    "kmer",
+    "angle_range",
+    "tail_share",
+    "train_size",
+    "val_size",
+    "test_size",
+    "seed",
+)
+
+Loader = Callable[[ExperimentConfig, np.random.Generator | None], Splits]
+
+
+def data_source(config: ExperimentConfig) -> DataSource:
+    """Return where the config's data come from, with their digest, without splitting or encoding them.
+
+    The result equals ``load_splits(config).provenance`` and is printed once, as there. For a dataset that does not
+    tell its source by itself (:attr:`DatasetSpec.source`), the data are loaded.
+    """
+    provenance = _source(config)
+    if provenance is None:
+        return load_splits(config).provenance
+    announce(provenance)
+    return provenance
 
 
 def load_splits(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
-    """Return the config's training, validation and test parts, in angles.
+    """Return the config's training, validation and test splits, in angles.
 
-    Files are looked for in ``QFL_DATA_DIR``, then the cache, then by download; the stand-in takes their place where
-    ``config.source`` allows it. The choice is printed once and is part of the result (``.source``,
-    ``.provenance``). ``order`` shuffles the order in which the encoder meets the rows; the parts stay the same.
+    Files are looked for in ``QFL_DATA_DIR``, then in the cache, then by download. Where ``config.source`` allows it,
+    the stand-in takes the place of a file that cannot be had. The choice is printed once and is part of the result
+    (``.source``, ``.provenance``).
+
+    Configs with the same data settings and the same source share one result in memory.
+
+    Parameters
+    ----------
+    config : the experiment.
+    order : shuffles the order in which the encoder meets the training rows; the splits hold the same rows. Such a
+        result is not kept in memory.
     """
-    load = resolve(DATASETS[config.dataset].loader)  # imports SciPy's BLAS, which the limit must find loaded
-    # BLAS adds in an order that follows its number of threads: with one, a seed gives the same bits everywhere.
-    with threadpool_limits(1):
-        splits = load(config, order)
+    load: Loader = resolve(DATASETS[config.dataset].loader)
+    provenance = _source(config) if order is None else None
+    keep = provenance is not None
+    splits = _kept(load, _data_settings(config, load), provenance) if keep else _load(load, config, order)
     announce(splits.provenance)
     return splits
 
 
-def data_source(config: ExperimentConfig) -> DataSource:
-    """Return where the config's data come from."""
-    return load_splits(config).provenance
+def _source(config: ExperimentConfig) -> DataSource | None:
+    """Return the source that a dataset tells without loading, or None where it cannot."""
+    source = DATASETS[config.dataset].source
+    return None if source is None else resolve(source)(config)
+
+
+def _data_settings(config: ExperimentConfig, load: Loader) -> ExperimentConfig:
+    """Return a config that is equal for equal splits.
+
+    A user's loader may read any setting, so its config stays whole.
+    """
+    if getattr(load, "__module__", "").partition(".")[0] != "qfl_core":
+        return config
+    return ExperimentConfig(**{name: getattr(config, name) for name in DATA_SETTINGS})
+
+
+@lru_cache(maxsize=32)
+def _kept(load: Loader, config: ExperimentConfig, provenance: DataSource | None) -> Splits:
+    """Load once per data settings and source; ``provenance`` only makes other content another key."""
+    return _load(load, config, None)
+
+
+def _load(load: Loader, config: ExperimentConfig, order: np.random.Generator | None) -> Splits:
+    # BLAS adds in an order that follows its number of threads: with one, a seed gives the same bits everywhere. The
+    # limit finds SciPy's BLAS because importing the loader has loaded it.
+    with threadpool_limits(1):
+        return load(config, order)

@@ -1,4 +1,4 @@
-"""What the features give away: classical references on exactly what the QNN sees, and the leak test."""
+"""What the features tell about the label: classical models on the QNN's own inputs, and the leak test."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.data.splits import Splits
 
-#: An encoding leaks when meeting the rows in shuffled order costs the best reference this much balanced accuracy.
+#: An encoding leaks when the best model loses more balanced accuracy than this once the rows come in shuffled order.
 LEAK_THRESHOLD = 0.1
 
 
 def reference_models(seed: int) -> dict[str, ClassifierMixin]:
-    """Return the classical references; those that can weigh the classes equally do."""
+    """Return the classical models by name; they weigh both classes equally where they can."""
     return {
         "majority class": DummyClassifier(strategy="most_frequent"),
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced")),
@@ -39,15 +39,23 @@ def reference_models(seed: int) -> dict[str, ClassifierMixin]:
 
 
 def audit(splits: Splits, seed: int = 0, models: Collection[str] | None = None) -> pd.DataFrame:
-    """Fit the references, all or the named ones, on the training angles and score them on the test part.
+    """Fit classical models on the training angles and score them on the test split.
 
-    Returns one row a model: accuracy, balanced_accuracy, roc_auc.
+    Parameters
+    ----------
+    splits : the data.
+    seed : of the models that draw random numbers.
+    models : names of :func:`reference_models`; None fits all of them.
+
+    Returns
+    -------
+    One row per model with its accuracy, balanced_accuracy and roc_auc.
     """
     rows, y = {}, splits.test.y
     for name, model in reference_models(seed).items():
         if models is not None and name not in models:
             continue
-        with threadpool_limits(1):  # small data: threads only wait for each other, badly so on a busy machine
+        with threadpool_limits(1):  # small data: several threads would mostly wait for each other
             model.fit(splits.train.X, splits.train.y)
             predicted, score = model.predict(splits.test.X), model.predict_proba(splits.test.X)[:, 1]
         rows[name] = {
@@ -60,7 +68,7 @@ def audit(splits: Splits, seed: int = 0, models: Collection[str] | None = None) 
 
 @dataclass(frozen=True, eq=False)
 class LeakTest:
-    """The audits of one encoder that met the same rows in file order and in shuffled order."""
+    """Two audits of one encoder, which met the same rows in file order and in shuffled order."""
 
     encoding: str
     file_order: pd.DataFrame
@@ -68,13 +76,14 @@ class LeakTest:
 
     @property
     def model(self) -> str:
-        """The best reference in file order."""
-        return self.file_order["balanced_accuracy"].idxmax()
+        """The model with the best balanced accuracy in file order."""
+        return str(self.file_order["balanced_accuracy"].idxmax())
 
     @property
     def scores(self) -> tuple[float, float]:
-        """Its balanced accuracy in file order and in shuffled order."""
-        return tuple(table.loc[self.model, "balanced_accuracy"] for table in (self.file_order, self.shuffled_order))
+        """The balanced accuracy of :attr:`model` in file order and in shuffled order."""
+        in_file_order, shuffled = self.file_order["balanced_accuracy"], self.shuffled_order["balanced_accuracy"]
+        return float(in_file_order[self.model]), float(shuffled[self.model])
 
     @property
     def leaks(self) -> bool:
@@ -84,7 +93,7 @@ class LeakTest:
 
     @property
     def verdict(self) -> str:
-        """The outcome in a sentence."""
+        """The outcome as one sentence."""
         outcome = "LEAKS the label" if self.leaks else "does not leak"
         in_file_order, shuffled = self.scores
         return (
@@ -101,10 +110,11 @@ class LeakTest:
 
 
 def leak_test(config: ExperimentConfig) -> LeakTest:
-    """Ask whether features depend on the order of a class-sorted file list.
+    """Test whether the features depend on the order of the file list, which is sorted by class.
 
-    The same encoder is built twice, meeting the same rows in file order and in shuffled order. Nothing that
-    describes a sample can change; what does change came from the list, and a class-sorted list is the label.
+    The same encoder is fitted twice: it meets the same rows in file order and in shuffled order. The rows themselves
+    are equal, so any difference of the features comes from the order, and in a class-sorted list the order tells the
+    label.
     """
     shuffled = load_splits(config, order=stream(config.seed, "leak-test"))
     return LeakTest(config.encoding, audit(load_splits(config), config.seed), audit(shuffled, config.seed))

@@ -1,8 +1,8 @@
 """Bank Account Fraud (base variant): official file or stand-in, then the paper's preprocessing.
 
-Missing values: the paper removes them. The official file has no NaN, it codes "missing" as -1 (any negative
-number for ``intended_balcon_amount``); three rows in four carry such a code, so removing them would leave another
-population. Rows with NaN are dropped and counted, and the codes are kept as ordinary values.
+Missing values: the paper removes them. The official file has no NaN. It codes "missing" as -1 (as any negative number
+for ``intended_balcon_amount``), and three rows in four have such a code, so without these rows it would be another
+population. Therefore rows with NaN are dropped and counted, and the codes are kept as ordinary values.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from qfl_core.base.errors import DataError, did_you_mean
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
-from qfl_core.data.sources import FoundFile, OfficialFile, find_file, git_blob_id
+from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file, git_blob_id
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin.baf import generate_baf
 from qfl_core.data.standin.baf_facts import COLUMNS, FRAUDS, ROWS, TEXT_COLUMNS
-from qfl_core.data.standin.common import choose_source, standin_source
+from qfl_core.data.standin.common import choose_source, describe_source
 
 TARGET = "fraud_bool"
 FEATURES = tuple(c for c in COLUMNS if c != TARGET)
@@ -34,10 +34,10 @@ STANDIN_ROWS, STANDIN_SEED = 100_000, 2022
 
 
 def load_baf(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
-    """Return the paper's 2,999 / 750 / 1,250 parts (or the config's sizes) as angles.
+    """Return the paper's splits of 2,999 / 750 / 1,250 rows (or of the config's sizes) as angles.
 
-    The parts are drawn first, stratified; everything after that is fitted on the training part alone, met in a
-    shuffled order where ``order`` is given.
+    The splits are drawn first, stratified. Everything after that is fitted on the training split alone, whose rows the
+    encoder meets in a shuffled order where ``order`` is given.
     """
     frame, provenance, notes = baf_rows(config.source)
     y = frame[TARGET].to_numpy(np.int64)
@@ -46,12 +46,12 @@ def load_baf(config: ExperimentConfig, order: np.random.Generator | None = None)
     met = parts[0] if order is None else order.permutation(parts[0])
     encoder = baf_pipeline(config).fit(frame.iloc[met])
     origin = frame.index.to_numpy()
-    splits = [Split(encoder.transform(frame.iloc[rows]), y[rows], origin[rows]) for rows in parts]
-    return Splits(*splits, provenance=provenance, notes=notes)
+    train, val, test = (Split(encoder.transform(frame.iloc[rows]), y[rows], origin[rows]) for rows in parts)
+    return Splits(train, val, test, provenance, notes)
 
 
 def baf_pipeline(config: ExperimentConfig) -> Pipeline:
-    """Ordinal codes (unseen categories become -1), standardisation, PCA, angles."""
+    """Return the encoder: ordinal codes (unseen categories become -1), standardisation, PCA, angles."""
     ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     numeric = [c for c in FEATURES if c not in TEXT_COLUMNS]
     columns = make_column_transformer((ordinal, list(TEXT_COLUMNS)), ("passthrough", numeric))
@@ -60,46 +60,64 @@ def baf_pipeline(config: ExperimentConfig) -> Pipeline:
     return make_pipeline(columns, StandardScaler(), component_analysis(config), angle_scaler(config))
 
 
+def baf_source(config: ExperimentConfig) -> DataSource:
+    """Return where the config's rows come from, without encoding them."""
+    return _describe(_find(config.source))
+
+
 def baf_rows(source: str) -> tuple[pd.DataFrame, DataSource, dict[str, int]]:
-    """Return all usable rows, indexed by their row number in the file, where they came from, and what was dropped."""
-    found = choose_source(source, "baf", lambda: find_file(OFFICIAL))
-    if isinstance(found, FoundFile):
-        frame, dropped = read_baf(found.path)
-        provenance = DataSource("baf", found.kind, found.path.name, found.sha256, found.reason)
-        return frame, provenance, {"rows with NaN": dropped}
-    provenance = standin_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}")
-    return standin_rows(), provenance, {"rows with NaN": 0}
+    """Return all usable rows (their index is the row number in the file), their source, and what was dropped."""
+    found = _find(source)
+    frame, dropped = read_baf(found.path) if isinstance(found, FoundFile) else (standin_rows(), 0)
+    return frame, _describe(found), {"rows with NaN": dropped}
+
+
+def _find(source: str) -> FoundFile | str:
+    return choose_source(source, "baf", lambda: find_file(OFFICIAL))
+
+
+def _describe(found: FoundFile | str) -> DataSource:
+    return describe_source("baf", found, f"{STANDIN_ROWS:,} rows, seed {STANDIN_SEED}")
 
 
 @lru_cache(maxsize=1)
 def standin_rows() -> pd.DataFrame:
-    """Return the stand-in population."""
+    """Return the stand-in population, generated once per process."""
     return generate_baf(STANDIN_ROWS, STANDIN_SEED)
 
 
 def read_baf(path: Path) -> tuple[pd.DataFrame, int]:
     """Read Base.csv or Base.parquet; return the rows without NaN and the number of rows that had one.
 
-    A row keeps its number in the file as its index. Anything that is not in the official format is a
-    :class:`DataError`.
+    A row keeps its number in the file as its index. A file is parsed once per process and content.
+
+    Raises
+    ------
+    DataError
+        When the file is not in the official format.
     """
-    return _read(str(path), path.stat().st_mtime_ns, path.stat().st_size)
+    frame, dropped, _ = _read(path, digest_of(path))
+    return frame, dropped
 
 
-@lru_cache(maxsize=1)
-def _read(path: str, mtime: int, size: int) -> tuple[pd.DataFrame, int]:
-    file = Path(path)
+@lru_cache(maxsize=2)
+def _read(file: Path, sha256: str) -> tuple[pd.DataFrame, int, int]:
+    """Return the rows without NaN, the number of rows with NaN, and the number of frauds among all of them.
+
+    ``sha256`` is the digest of the file; it makes a changed file a new key of the cache.
+    """
     frame = _parse(file)
     _check_columns(file.name, frame)
     if frame.empty:
         raise DataError(f"{file.name} has a header but no rows")
     frame = frame[list(COLUMNS)]
     _check_values(file.name, frame)
+    frauds = int(frame[TARGET].sum())
     complete = frame.notna().all(axis=1)
     frame, dropped = frame[complete], int((~complete).sum())
     if frame.empty:
         raise DataError(f"{file.name} has no row without missing values")
-    return frame, dropped
+    return frame, dropped, frauds
 
 
 def _parse(file: Path) -> pd.DataFrame:
@@ -122,7 +140,7 @@ def _is_parquet(file: Path) -> bool:
 
 
 def _check_last_line(file: Path) -> None:
-    """Refuse a CSV that stops inside a row: pandas would pad it with NaN, and it would be dropped silently."""
+    """Refuse a CSV that stops inside a row, because pandas would fill that row with NaN and it would be dropped."""
     with file.open("rb") as stream:
         header = stream.readline()
         stream.seek(max(0, file.stat().st_size - 8192))
@@ -165,12 +183,14 @@ def _check_values(name: str, frame: pd.DataFrame) -> None:
 
 
 def check_official(path: Path) -> tuple[bool, str]:
-    """Tell whether a file is the published base variant: by git blob id for parquet, by counts for CSV."""
+    """Tell whether a file is the published base variant: by git blob id for parquet, by counts for CSV.
+
+    Counting means parsing; the parsed rows are kept for :func:`read_baf`.
+    """
     if _is_parquet(path) and git_blob_id(path) == OFFICIAL_BLOB:
         return True, f"git blob {OFFICIAL_BLOB[:12]}"
-    frame = _parse(path)
-    _check_columns(path.name, frame)
-    rows, frauds = len(frame), int(frame[TARGET].isin([1]).sum())
+    frame, dropped, frauds = _read(path, digest_of(path))
+    rows = len(frame) + dropped
     published = not _is_parquet(path) and (rows, frauds) == (ROWS, FRAUDS)
     return published, f"{rows:,} rows, {frauds:,} frauds"
 

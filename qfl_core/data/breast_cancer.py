@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer as bundled
@@ -15,17 +16,32 @@ from qfl_core.data.splits import DataSource, Split, Splits
 
 
 def load_breast_cancer(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
-    """Return three stratified parts as angles; label 1 is malignant (212 of 569).
+    """Return three stratified splits as angles; label 1 is malignant (212 of 569).
 
-    The parts are drawn first; standardisation, PCA and scaling are fitted on the training part alone, met in a shuffled
-    order where ``order`` is given. There is one copy, so ``config.source`` has nothing to choose.
+    The splits are drawn first. Standardisation, PCA and scaling are fitted on the training split alone, whose rows the
+    encoder meets in a shuffled order where ``order`` is given.
     """
-    X, target = bundled(return_X_y=True)
-    y = 1 - target  # scikit-learn's 1 is benign
+    X, y = _tumours()
     sizes = (config.train_size, config.val_size, config.test_size)
     parts = stratified_parts(y, sizes, config.seed, "breast-cancer-parts")
     met = parts[0] if order is None else order.permutation(parts[0])
     encoder = make_pipeline(StandardScaler(), component_analysis(config), angle_scaler(config)).fit(X[met])
+    train, val, test = (Split(encoder.transform(X[rows]), y[rows], rows) for rows in parts)
+    return Splits(train, val, test, breast_cancer_source(config))
+
+
+def breast_cancer_source(config: ExperimentConfig) -> DataSource:
+    """Return the source; there is one copy of the data, so ``config.source`` has nothing to choose."""
+    X, y = _tumours()
     digest = hashlib.sha256(X.tobytes() + y.tobytes()).hexdigest()
-    source = DataSource("breast-cancer", "bundled", "scikit-learn's copy", digest, "no file is needed")
-    return Splits(*(Split(encoder.transform(X[rows]), y[rows], rows) for rows in parts), provenance=source)
+    return DataSource("breast-cancer", "bundled", "scikit-learn's copy", digest, "no file is needed")
+
+
+@cache
+def _tumours() -> tuple[np.ndarray, np.ndarray]:
+    """Return the measurements (569, 30) and the labels (569,), parsed once per process."""
+    X, target = bundled(return_X_y=True)
+    y = 1 - target  # scikit-learn's 1 is benign
+    for array in (X, y):
+        array.setflags(write=False)
+    return X, y

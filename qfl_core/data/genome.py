@@ -1,13 +1,16 @@
-"""DemoHumanOrWorm: sequences of 200 bases (human 0, worm 1), read in place from the official zip, as angles.
+"""DemoHumanOrWorm: sequences of 200 bases (human 0, worm 1), read from the official zip without unpacking it.
 
-Sequences with another length, or with a letter other than A, C, G, T (the official intervals include assembly
-gaps, which read NNN...), are dropped and counted; lower case is read as upper case.
+Sequences with another length are dropped and counted, and so are sequences with a letter other than A, C, G, T (the
+official intervals include gaps of the assembly, written as NNN...). Lower case is read as upper case.
 
-Three encodings. ``word-id`` is the paper's: all words of ``200 / features`` letters get integer ids in order of first
-appearance over the class-sorted file list. Its dictionary is built over all sequences, because ids must be known
-for the test words too; that order is what leaks the label (see :mod:`qfl_core.data.audit`). ``word-id-shuffled`` builds
-the same dictionary over a shuffled list: the control. ``kmer`` counts words of ``kmer`` letters, standardises and
-reduces them by PCA, all fitted on the training part.
+There are three encodings:
+
+- ``word-id`` is the paper's. Every word of ``200 / features`` letters gets an integer id in the order of first
+  appearance along the file list, which is sorted by class. The dictionary covers all sequences, because the test words
+  need ids too. This order leaks the label (see :mod:`qfl_core.data.audit`).
+- ``word-id-shuffled`` builds the same dictionary along a shuffled list. It is the control of ``word-id``.
+- ``kmer`` counts the words of ``kmer`` letters, standardises the counts and reduces them by PCA, all fitted on the
+  training split.
 """
 
 from __future__ import annotations
@@ -27,10 +30,11 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
 from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
-from qfl_core.data.sources import FoundFile, OfficialFile, find_file
+from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file
 from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.data.standin.common import choose_source, standin_source
+from qfl_core.data.standin.common import choose_source, describe_source
 from qfl_core.data.standin.genome import generate_genome
 
 LENGTH = 200
@@ -42,7 +46,7 @@ STANDIN_COUNTS, STANDIN_SEED = {"train": 7_500, "test": 2_500}, 2023
 _ENTRY = re.compile(r"(?:.*/)?(train|test)/(human|worm)/([^/]+)\.txt")
 _BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
 _MAC_METADATA = "__MACOSX/"
-#: Bytes past which an entry is not even unpacked: it cannot be a sequence with some white space around it.
+#: A longer entry (in bytes) is not unpacked, because it cannot be one sequence with white space around it.
 MAX_ENTRY = 10 * LENGTH
 
 
@@ -66,18 +70,27 @@ class Sequences:
 
 
 def load_genome(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
-    """Return training and validation parts from the official train folder and the test part from its test folder."""
+    """Return the training and validation splits from the official train folder, the test split from its test folder.
+
+    The encoder meets the sequences in file order, or in a shuffled order where ``order`` is given or the encoding is
+    ``word-id-shuffled``.
+    """
     chosen, parts, provenance, notes = draw_sequences(config)
     if order is None and config.encoding == "word-id-shuffled":
         order = stream(config.seed, "word-order")
     rows = np.arange(len(chosen))
     X = encode(chosen, parts[0], config, rows if order is None else order.permutation(rows))
-    splits = [Split(X[rows], chosen.labels[rows], chosen.names[rows]) for rows in parts]
-    return Splits(*splits, provenance=provenance, notes=notes)
+    train, val, test = (Split(X[rows], chosen.labels[rows], chosen.names[rows]) for rows in parts)
+    return Splits(train, val, test, provenance, notes)
 
 
 def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray], DataSource, dict[str, int]]:
-    """Choose the config's sequences; return them in file order, and the rows of the three parts among them."""
+    """Choose the config's sequences.
+
+    Returns
+    -------
+    The chosen sequences in file order, the rows of the three splits among them, the source, and what was dropped.
+    """
     if config.encoding.startswith("word-id") and LENGTH % config.features:
         divisors = ", ".join(str(f) for f in range(1, 17) if LENGTH % f == 0)
         raise ConfigError(f"features={config.features} does not divide {LENGTH} letters into words: use {divisors}")
@@ -95,14 +108,19 @@ def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray
 def first_angles(config: ExperimentConfig) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return every chosen sequence's position in the file list, first angle and label, each (n,)."""
     position = np.concatenate(draw_sequences(config)[1])
-    parts = load_genome(config).parts.values()
-    return position, np.concatenate([p.X[:, 0] for p in parts]), np.concatenate([p.y for p in parts])
+    splits = load_splits(config).parts.values()
+    return position, np.concatenate([s.X[:, 0] for s in splits]), np.concatenate([s.y for s in splits])
 
 
 def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, order: np.ndarray) -> np.ndarray:
-    """Return the angles (n, features) of all sequences; scaling and PCA are fitted on the rows ``train`` alone.
+    """Return the angles (n, features) of all sequences.
 
-    ``order`` (n,) is the order in which the encoder meets the sequences.
+    Parameters
+    ----------
+    sequences : n sequences.
+    train : the rows of the training split; scaling and PCA are fitted on them alone.
+    config : names the encoding and its settings.
+    order : (n,) rows in the order in which the encoder meets them.
     """
     if config.encoding == "kmer":
         inputs, encoder = sequences.bases, kmer_pipeline(config)
@@ -113,7 +131,7 @@ def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, or
 
 
 def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
-    """Counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
+    """Return the encoder: counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
     if config.features > 4**config.kmer:
         raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
     counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
@@ -146,19 +164,29 @@ def word_ids(bases: np.ndarray, word_size: int, order: np.ndarray) -> np.ndarray
     return ids
 
 
+def genome_source(config: ExperimentConfig) -> DataSource:
+    """Return where the config's sequences come from, without reading or encoding them."""
+    return _describe(_find(config.source))
+
+
 def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]]:
-    """Return all usable sequences in class-sorted file order, where they came from, and what was dropped."""
-    found = choose_source(source, "genome", lambda: find_file(OFFICIAL))
-    if isinstance(found, FoundFile):
-        sequences, notes = read_genome(found.path)
-        return sequences, DataSource("genome", found.kind, found.path.name, found.sha256, found.reason), notes
-    size = f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}"
-    return standin_sequences(), standin_source("genome", found, size), {}
+    """Return all usable sequences in class-sorted file order, their source, and what was dropped."""
+    found = _find(source)
+    sequences, notes = read_genome(found.path) if isinstance(found, FoundFile) else (standin_sequences(), {})
+    return sequences, _describe(found), notes
+
+
+def _find(source: str) -> FoundFile | str:
+    return choose_source(source, "genome", lambda: find_file(OFFICIAL))
+
+
+def _describe(found: FoundFile | str) -> DataSource:
+    return describe_source("genome", found, f"{2 * sum(STANDIN_COUNTS.values()):,} sequences, seed {STANDIN_SEED}")
 
 
 @lru_cache(maxsize=1)
 def standin_sequences() -> Sequences:
-    """Return the stand-in population."""
+    """Return the stand-in population, generated once per process."""
     per_class = sum(STANDIN_COUNTS.values())
     bases, labels = generate_genome(per_class, STANDIN_SEED)
     files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))
@@ -167,14 +195,23 @@ def standin_sequences() -> Sequences:
 
 
 def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
-    """Read the official zip in place; return its usable sequences and how many were dropped, by reason."""
-    return _read(str(path), path.stat().st_mtime_ns, path.stat().st_size)
+    """Read the official zip in place; return its usable sequences and how many were dropped, by reason.
+
+    A file is read once per process and content.
+
+    Raises
+    ------
+    DataError
+        When the file is damaged or not in the official format.
+    """
+    return _read(path, digest_of(path))
 
 
-@lru_cache(maxsize=1)
-def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
-    file = Path(path)
-    kept, dropped = [], Counter({"another length": 0, "letters other than ACGT": 0})
+@lru_cache(maxsize=2)
+def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
+    """Read the zip. ``sha256`` is the digest of the file; it makes a changed file a new key of the cache."""
+    kept: list[tuple[bytes, int, str]] = []
+    dropped = Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
             if info.file_size > MAX_ENTRY:
@@ -194,8 +231,8 @@ def _read(path: str, mtime: int, size: int) -> tuple[Sequences, dict[str, int]]:
                 kept.append((bases, CLASSES.index(label), f"{folder}/{label}/{name}"))
     if len({label for _, label, _ in kept}) < 2:
         raise DataError(f"{file.name} has no usable sequence of one class: dropped {dict(dropped)}")
-    bases, labels, names = zip(*kept, strict=True)
-    return Sequences(np.array(bases, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
+    sequences, labels, names = zip(*kept, strict=True)
+    return Sequences(np.array(sequences, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
 
 
 def _open(file: Path) -> zipfile.ZipFile:
@@ -207,10 +244,14 @@ def _open(file: Path) -> zipfile.ZipFile:
         raise DataError(f"{file.name} is not a whole zip file, it may be truncated: {error}") from None
 
 
-def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, tuple[str, str, str]]]:
+#: An entry of the zip with its folder (train or test), class and file name without the ending.
+Entry = tuple[zipfile.ZipInfo, tuple[str, str, str]]
+
+
+def _entries(file: Path, archive: zipfile.ZipFile) -> list[Entry]:
     listed = [info for info in archive.infolist() if not info.filename.startswith(_MAC_METADATA)]
     matches = [(info, _ENTRY.fullmatch(info.filename)) for info in listed]
-    entries = [(info, match.groups()) for info, match in matches if match]
+    entries = [(info, (match[1], match[2], match[3])) for info, match in matches if match]
     twice = [name for name, count in Counter(entry for _, entry in entries).items() if count > 1]
     if twice:
         raise DataError(f"{file.name} holds {'/'.join(twice[0])}.txt more than once: a name must mean one sequence")
@@ -222,15 +263,15 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo
     return entries
 
 
-def _file_order(entry: tuple[zipfile.ZipInfo, tuple[str, str, str]]) -> tuple:
-    """Sort by class, then file name (2 before 10), then folder: the class-sorted list that word ids count along."""
+def _file_order(entry: Entry) -> tuple[str, tuple[int, int, str], str]:
+    """Return the sort key of the class-sorted list: class, then file name (2 before 10), then folder."""
     folder, label, name = entry[1]
     number = (0, int(name), "") if name.isdecimal() else (1, 0, name)
     return label, number, folder
 
 
 def check_official(path: Path) -> tuple[bool, str]:
-    """Tell whether a zip is the published one: by its counts, and by every entry's length."""
+    """Tell whether a zip is the published one, by the number of its entries and the length of each."""
     with _open(path) as archive:
         entries = _entries(path, archive)
     counts = Counter(f"{folder}/{label}" for _, (folder, label, _) in entries)

@@ -1,8 +1,8 @@
 """How clients share the training rows: label-skewed cyclic chunks, Dirichlet ownership, or IID.
 
-Every partition first reserves a share of each label's rows for client validation, so that a row never serves both
-training and validation, however often cyclic draws repeat a rare one. All draws are named streams: a round of a
-client is the same whoever asks for it, in whatever order.
+Every partition first reserves a share of each label's rows for client validation. A row therefore never serves both
+training and validation, however often the cyclic draws repeat a rare row. All draws come from named random streams, so
+the rows of a client in a round do not depend on who asks for them, or in which order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.base.errors import DataError
-from qfl_core.base.registry import SPLITS, resolve
+from qfl_core.base.registry import PARTITIONS, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import Splits
@@ -24,10 +24,10 @@ LABELS = (0, 1)
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """What a client holds in a round: row numbers.
+    """The rows that one client holds in one round.
 
-    ``train`` (n_i,) and ``val`` (v_i,) point into ``splits.train``, ``test`` into ``splits.test``. A row may occur more
-    than once in a chunk where its label is rarer than the chunk needs.
+    ``train`` (n_i,) and ``val`` (v_i,) are row numbers of ``splits.train``, ``test`` of ``splits.test``. Where a label
+    has fewer rows than a chunk needs, a row occurs more than once in the chunk.
     """
 
     client: int
@@ -38,7 +38,7 @@ class ClientData:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The whole schedule: rows ``train[t][i]`` and ``val[t][i]`` of client i in round t, ``test[i]`` in all rounds."""
+    """Which rows each client holds: ``train[t][i]`` and ``val[t][i]`` in round t, ``test[i]`` in all rounds."""
 
     train: list[list[np.ndarray]]
     val: list[list[np.ndarray]]
@@ -55,13 +55,13 @@ class Partition:
         return len(self.test)
 
     def round(self, t: int) -> list[ClientData]:
-        """Return what every client holds in round t."""
+        """Return the rows of every client in round t."""
         if not 0 <= t < self.rounds:
             raise IndexError(f"round {t} does not exist: the partition has rounds 0 to {self.rounds - 1}")
         return [ClientData(i, self.train[t][i], self.val[t][i], self.test[i]) for i in range(self.clients)]
 
     def table(self, splits: Splits) -> pd.DataFrame:
-        """Return one row a round and client: samples, distinct rows, label share, validation and test samples."""
+        """Return one row per round and client: samples, distinct rows, label share, validation and test samples."""
         rows = []
         for t in range(self.rounds):
             for data in self.round(t):
@@ -88,8 +88,8 @@ def make_partition(splits: Splits, config: ExperimentConfig) -> Partition:
         if (y == label).sum() < 2:
             raise DataError(f"training rows of class {label}: {(y == label).sum()}, at least 2 are needed")
     pools, reserves = _reserve(y, config)
-    train, val = resolve(SPLITS[config.split])(pools, reserves, config)
-    return Partition(train, val, _test_parts(splits.test.y, config))
+    train, val = resolve(PARTITIONS[config.split])(pools, reserves, config)
+    return Partition(train, val, _test_rows(splits.test.y, config))
 
 
 Pools = dict[int, np.ndarray]
@@ -97,7 +97,7 @@ Schedule = list[list[np.ndarray]]
 
 
 def _reserve(y: np.ndarray, config: ExperimentConfig) -> tuple[Pools, Pools]:
-    """Shuffle each label's rows and set the validation share aside: (training pools, validation reserves)."""
+    """Shuffle each label's rows and set the validation share aside; return (training pools, validation reserves)."""
     pools, reserves = {}, {}
     for label in LABELS:
         rows = stream(config.seed, "pool", label).permutation(np.flatnonzero(y == label))
@@ -109,18 +109,17 @@ def _reserve(y: np.ndarray, config: ExperimentConfig) -> tuple[Pools, Pools]:
 def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[Schedule, Schedule]:
     """Give even clients mostly label 0 and odd clients mostly label 1, in chunks drawn cyclically from common pools.
 
-    A chunk has ``chunk * (1 + u)`` rows, u uniform in +-``size_variation``, a new one every round; the validation
-    part has ``client_val_share / (1 - client_val_share)`` times as many. Its labels follow the mix of the data
-    (``client_val="natural"``: the next rows of all reserves, shuffled together once) or the client's own
-    (``"skewed"``).
+    A chunk has ``chunk * (1 + u)`` rows; u is uniform in +-``size_variation`` and drawn anew every round. With each
+    chunk comes a validation set of ``client_val_share / (1 - client_val_share)`` times as many rows. Its labels have
+    the mix of the data (``client_val="natural"``: the next rows of all reserves, shuffled together once) or the mix of
+    the client (``"skewed"``).
     """
     train_cursor, val_cursor = _Cyclic(pools), _Cyclic(reserves)
     natural = _Cyclic({0: stream(config.seed, "reserve-order").permutation(np.concatenate(list(reserves.values())))})
     ratio = config.client_val_share / (1 - config.client_val_share)
-    train, val = [], []
+    train: Schedule = [[] for _ in range(config.rounds)]
+    val: Schedule = [[] for _ in range(config.rounds)]
     for t in range(config.rounds):
-        train.append([])
-        val.append([])
         for i in range(config.clients):
             rng = stream(config.seed, "chunk", t, i)
             factor = 1 + config.size_variation * rng.uniform(-1, 1)
@@ -135,14 +134,14 @@ def label_skew(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple
 
 
 def _mix(size: int, preferred: int, ratio: float) -> dict[int, int]:
-    """Return the count of each label in a chunk; both occur unless the ratio is 1."""
+    """Return the count of each label in a chunk; both labels occur unless the ratio is 1."""
     main = round(ratio * size)
     main = min(main, size - 1) if ratio < 1 else main
     return {preferred: main, 1 - preferred: size - main}
 
 
 class _Cyclic:
-    """Take the next rows of each label's pool, starting over at its end."""
+    """Takes the next rows of each label's pool and starts over at its end."""
 
     def __init__(self, pools: Pools):
         self.pools = pools
@@ -160,8 +159,8 @@ class _Cyclic:
 def dirichlet(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[Schedule, Schedule]:
     """Give each client its own rows, class by class, in proportions drawn from Dir(alpha).
 
-    Draws that leave a client with fewer than ``min_per_class`` rows of a class are repeated, a bounded number of
-    times.
+    A draw that gives some client fewer than ``min_per_class`` rows of a class is repeated, at most
+    :data:`DIRICHLET_TRIES` times.
     """
     rng = stream(config.seed, "dirichlet")
     scarce = min(len(pool) for pool in pools.values())
@@ -173,7 +172,7 @@ def dirichlet(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[
     for _ in range(DIRICHLET_TRIES):
         shares = rng.dirichlet(np.full(config.clients, config.dirichlet_alpha), size=len(LABELS))
         counts = [_apportion(share, len(pools[label])) for label, share in zip(LABELS, shares, strict=True)]
-        if min(count.min() for count in counts) >= config.min_per_class and sum(counts).min() > 0:
+        if min(count.min() for count in counts) >= config.min_per_class and np.sum(counts, axis=0).min() > 0:
             break
     else:
         raise DataError(
@@ -185,27 +184,27 @@ def dirichlet(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[
 
 
 def iid(pools: Pools, reserves: Pools, config: ExperimentConfig) -> tuple[Schedule, Schedule]:
-    """Give each client an equal share of every class, as its own rows."""
+    """Give each client its own rows: an equal share of every class."""
     shares = np.full((len(LABELS), config.clients), 1 / config.clients)
     return _owned(pools, reserves, shares, config)
 
 
 def _owned(pools: Pools, reserves: Pools, shares: np.ndarray, config: ExperimentConfig) -> tuple[Schedule, Schedule]:
-    """Deal pools and reserves by ``shares`` (labels, clients); every round a client takes its next rows, cyclically.
+    """Deal pools and reserves by ``shares`` (labels, clients); every round each client takes its next rows, cyclically.
 
-    Chunk sizes follow the size of what a client owns, with mean ``chunk``, and never exceed it.
+    The chunk of a client is proportional to the number of rows that it owns, and never larger; the mean is ``chunk``.
     """
     own = _deal(pools, shares, config.clients)
     own_val = _deal(reserves, shares, config.clients)
     total = sum(len(rows) for rows in own)
-    train = [[] for _ in range(config.rounds)]
-    val = [[] for _ in range(config.rounds)]
+    train: Schedule = [[] for _ in range(config.rounds)]
+    val: Schedule = [[] for _ in range(config.rounds)]
     for i in range(config.clients):
         rows = stream(config.seed, "own-order", i).permutation(own[i])
         if not len(rows):
             raise DataError(f"client {i} of {config.clients} owns no training row: lower clients={config.clients}")
         size = min(len(rows), max(1, round(config.chunk * config.clients * len(rows) / total)))
-        # A client too small to own a validation row borrows one that nobody trains on.
+        # A client that owns too few rows to have a validation row borrows one that no client trains on.
         held = own_val[i] if len(own_val[i]) else reserves[i % 2][[i % len(reserves[i % 2])]]
         for t in range(config.rounds):
             train[t].append(rows[np.arange(t * size, (t + 1) * size) % len(rows)])
@@ -214,16 +213,17 @@ def _owned(pools: Pools, reserves: Pools, shares: np.ndarray, config: Experiment
 
 
 def _deal(pools: Pools, shares: np.ndarray, clients: int) -> list[np.ndarray]:
-    parts = [[] for _ in range(clients)]
+    """Deal the rows of every label by ``shares`` (labels, clients); return the rows of each client."""
+    dealt: list[list[np.ndarray]] = [[] for _ in range(clients)]
     for label, share in zip(LABELS, shares, strict=True):
         edges = np.cumsum(_apportion(share, len(pools[label])))[:-1]
         for client, rows in enumerate(np.split(pools[label], edges)):
-            parts[client].append(rows)
-    return [np.concatenate(rows) for rows in parts]
+            dealt[client].append(rows)
+    return [np.concatenate(rows) for rows in dealt]
 
 
 def _apportion(share: np.ndarray, total: int) -> np.ndarray:
-    """Round ``share * total`` (clients,) to integers that add up to total, largest remainders first."""
+    """Round ``share * total`` (clients,) to integers that add up to total; the largest remainders are rounded up."""
     exact = share * total
     counts = np.floor(exact).astype(int)
     left = total - counts.sum()
@@ -231,8 +231,8 @@ def _apportion(share: np.ndarray, total: int) -> np.ndarray:
     return counts
 
 
-def _test_parts(y: np.ndarray, config: ExperimentConfig) -> list[np.ndarray]:
-    """Return every client's test rows: all of them, or equal stratified parts."""
+def _test_rows(y: np.ndarray, config: ExperimentConfig) -> list[np.ndarray]:
+    """Return every client's test rows: the whole test split, or equal stratified shares of it."""
     if config.client_test == "shared":
         return [np.arange(len(y))] * config.clients
     if config.clients > len(y):

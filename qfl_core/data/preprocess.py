@@ -1,4 +1,4 @@
-"""Steps that the datasets share: stratified parts, and scaling into the angle range."""
+"""Steps that the datasets share: drawing stratified splits, PCA, and scaling into the angle range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qfl_core.config import ExperimentConfig
 class TailClipper(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Clip each feature to its training quantiles ``[tail_share, 1 - tail_share]``.
 
-    One outlier then no longer decides the scale of all other angles.
+    Without clipping, one outlier would decide the scale of all other angles.
     """
 
     def __init__(self, tail_share: float = 0.0):
@@ -37,14 +37,23 @@ class TailClipper(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 
 def angle_scaler(config: ExperimentConfig) -> Pipeline:
-    """Scale features into ``angle_range``; values beyond the training extremes are held at its ends."""
+    """Return the scaler of features into ``angle_range``; it moves values beyond the training extremes to its ends."""
     return make_pipeline(TailClipper(config.tail_share), MinMaxScaler(feature_range=config.angle_range, clip=True))
 
 
 def stratified_parts(y: np.ndarray, sizes: tuple[int, ...], seed: int, purpose: str) -> list[np.ndarray]:
-    """Draw disjoint parts of the given sizes from the rows of ``y`` (n,), each with the class shares of ``y``.
+    """Draw the rows of disjoint splits; each split has the class shares of ``y``.
 
-    Returns row numbers, one array a part. Rows beyond the sizes' sum stay unused.
+    Parameters
+    ----------
+    y : (n,) labels, 0 or 1.
+    sizes : rows of each split. Where their sum is below n, the other rows stay unused.
+    seed : the experiment's seed.
+    purpose : the name of the random stream.
+
+    Returns
+    -------
+    One array of row numbers per split, in the order of ``sizes``.
     """
     wanted = sum(sizes)
     if wanted > len(y):
@@ -52,7 +61,7 @@ def stratified_parts(y: np.ndarray, sizes: tuple[int, ...], seed: int, purpose: 
     counts = np.bincount(y, minlength=2)
     if counts.min() < len(sizes):
         raise DataError(
-            f"class {counts.argmin()} has {counts.min()} of {len(y)} rows: each of the {len(sizes)} parts needs one"
+            f"class {counts.argmin()} has {counts.min()} of {len(y)} rows: each of the {len(sizes)} splits needs one"
         )
     rng = stream(seed, purpose)
     rest, parts = np.arange(len(y)), []
@@ -63,19 +72,19 @@ def stratified_parts(y: np.ndarray, sizes: tuple[int, ...], seed: int, purpose: 
         try:
             rest, part = train_test_split(rest, test_size=size, stratify=y[rest], random_state=int(rng.integers(2**31)))
         except ValueError as error:
-            raise DataError(f"cannot draw a stratified part of {size} rows from {len(rest)}: {error}") from None
+            raise DataError(f"cannot draw a stratified split of {size} rows from {len(rest)}: {error}") from None
         parts.append(part)
     for part in parts:
         if len(absent := np.flatnonzero(np.bincount(y[part], minlength=2) == 0)):
             raise DataError(
-                f"a part of {len(part)} rows would have none of class {absent[0]}, which has {counts[absent[0]]} of "
+                f"a split of {len(part)} rows would have none of class {absent[0]}, which has {counts[absent[0]]} of "
                 f"{len(y)} rows: ask for more"
             )
     return parts[::-1]
 
 
 def component_analysis(config: ExperimentConfig) -> PCA:
-    """Return the PCA that keeps ``config.features`` components; a component needs a training row."""
+    """Return the PCA that keeps ``config.features`` components; it needs at least as many training rows."""
     if config.features > config.train_size:
         raise DataError(f"features={config.features} cannot be fitted on train_size={config.train_size} rows")
     return PCA(config.features, svd_solver="full")

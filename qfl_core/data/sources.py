@@ -1,4 +1,4 @@
-"""Where data files come from: the user's folder, the cache, a checked download, or nowhere (the stand-in)."""
+"""Where data files come from: the user's folder, the cache, or a download that was checked."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from qfl_core.base import paths
 from qfl_core.base.errors import DataError
+from qfl_core.base.files import write_text
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -20,10 +22,15 @@ RETRIES = 2
 
 @dataclass(frozen=True)
 class OfficialFile:
-    """A published file: accepted names (best first), its address, and how to recognise it.
+    """A published file.
 
-    ``check(path)`` raises :class:`DataError` unless the file is readable and in the official format, and returns
-    ``(is_official, evidence)``: whether it is the published file itself, and what shows it.
+    Attributes
+    ----------
+    names : accepted file names, best first.
+    url : its address.
+    download_name : the name that a download gets in the cache.
+    check : function ``path -> (is_official, evidence)`` that tells whether a file is the published one, and what shows
+        it. It raises :class:`DataError` for a file that is damaged or not in the official format.
     """
 
     names: tuple[str, ...]
@@ -34,7 +41,7 @@ class OfficialFile:
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A checked file: ``kind`` is ``"official"`` for the published one and ``"local"`` for another in its format."""
+    """A checked file: ``kind`` is ``"official"`` for the published file and ``"local"`` for another in its format."""
 
     path: Path
     kind: str
@@ -43,17 +50,16 @@ class FoundFile:
 
 
 def find_file(official: OfficialFile) -> FoundFile | str:
-    """Look in ``QFL_DATA_DIR``, then the cache, then download; return the file or the reason there is none.
+    """Look in ``QFL_DATA_DIR``, then in the cache, then download; return the file, or the reason why there is none.
 
-    A file that exists but is damaged is an error, not a reason to look further: falling back silently would
-    replace the user's data.
+    A damaged file is an error and not a reason to look further, because the user's data would be replaced silently.
     """
     folder = paths.data_dir()
     if folder is not None:
         if not folder.is_dir():
             raise DataError(f"QFL_DATA_DIR={str(folder)!r} is not a folder: correct it or unset it")
         if path := _first_existing(folder, official.names):
-            return _checked(str(path), path.stat().st_mtime_ns, path.stat().st_size, official, "QFL_DATA_DIR")
+            return _checked(path, path.stat().st_mtime_ns, path.stat().st_size, official, "QFL_DATA_DIR")
     cache = paths.cache_dir()
     if path := _first_existing(cache, official.names):
         return _remembered(path, official)
@@ -64,7 +70,7 @@ def find_file(official: OfficialFile) -> FoundFile | str:
 
 
 def _first_existing(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the first name that is there; something else than a readable file under it is an error."""
+    """Return the first of the names that exists in the folder; it must be a file that can be read."""
     path = next((folder / name for name in names if os.path.lexists(folder / name)), None)
     if path is not None and not path.is_file():
         raise DataError(f"{path.name} in {folder} is not a file (a folder, or a link to nothing): replace or remove it")
@@ -74,32 +80,31 @@ def _first_existing(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 @lru_cache(maxsize=16)
-def _checked(path: str, mtime: int, size: int, official: OfficialFile, where: str) -> FoundFile:
-    """Check a file once a process; the time stamp and size make a changed file a new key."""
-    file = Path(path)
+def _checked(file: Path, mtime: int, size: int, official: OfficialFile, where: str) -> FoundFile:
+    """Check a file once per process; a file with another time stamp or size is checked again."""
     is_official, evidence = official.check(file)
     kind = "official" if is_official else "local"
-    return FoundFile(file, kind, file_sha256(file), f"{where}; {evidence}")
+    return FoundFile(file, kind, digest_of(file), f"{where}; {evidence}")
 
 
 def _remembered(path: Path, official: OfficialFile) -> FoundFile:
-    """Return a cached file: fully checked the first time, by its remembered SHA-256 afterwards."""
+    """Return a cached file. The first use checks it in full; later uses compare its SHA-256 with the remembered one."""
     memory = path.with_name(path.name + ".json")
     if known := _memory(memory):
-        actual = file_sha256(path)
+        actual = digest_of(path)
         if actual != known["sha256"]:
             raise DataError(
                 f"{path.name} in the cache has changed since it was checked: SHA-256 is {actual}, "
                 f"was {known['sha256']}; delete it and {memory.name}, or restore it"
             )
         return FoundFile(path, known["kind"], actual, f"cache; {known['evidence']}")
-    found = _checked(str(path), path.stat().st_mtime_ns, path.stat().st_size, official, "cache")
+    found = _checked(path, path.stat().st_mtime_ns, path.stat().st_size, official, "cache")
     _remember(found)
     return found
 
 
 def _memory(file: Path) -> dict[str, str] | None:
-    """Return what was remembered about a cached file; a damaged memory counts as none."""
+    """Return what was remembered about a cached file, or None where that cannot be read."""
     try:
         known = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -109,20 +114,16 @@ def _memory(file: Path) -> dict[str, str] | None:
 
 
 def _remember(found: FoundFile) -> None:
+    """Remember the outcome of a full check beside the cached file."""
     evidence = found.reason.partition("; ")[2]
     text = json.dumps({"sha256": found.sha256, "kind": found.kind, "evidence": evidence}, indent=2) + "\n"
-    memory = found.path.with_name(found.path.name + ".json")
-    temporary = memory.with_name(memory.name + ".part")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(memory)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a read-only cache still serves: the file is checked in full next time
+    with suppress(OSError):  # a read-only cache still serves: the file is checked in full next time
+        write_text(found.path.with_name(found.path.name + ".json"), text)
 
 
 @lru_cache(maxsize=4)
 def _download(official: OfficialFile, cache: Path, where: str) -> FoundFile | str:
-    """Download into the cache, checked before it gets its name; one attempt a process, whatever the outcome."""
+    """Download into the cache, at most once per process; a file is checked before it gets its name."""
     import pooch
     import requests
 
@@ -174,8 +175,19 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_of(path: Path) -> str:
+    """Return a file's SHA-256 in hex, computed once per process; another time stamp or size computes it again."""
+    state = path.stat()
+    return _digest(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=16)
+def _digest(path: Path, mtime: int, size: int) -> str:
+    return file_sha256(path)
+
+
 def git_blob_id(path: Path) -> str:
-    """Return the id git gives the file's content: SHA-1 of ``"blob <size>\\0"`` and the bytes."""
+    """Return the id that git gives to the file's content: SHA-1 of ``"blob <size>\\0"`` and the bytes."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -1,7 +1,8 @@
-"""What a dataset becomes: angles and labels in three parts, every row traceable to its origin."""
+"""What a dataset becomes: three splits of angles and labels, in which every row names its origin."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +16,14 @@ from qfl_core.base.errors import DataError
 class DataSource:
     """Where rows came from.
 
-    ``kind`` is ``"official"`` (identical to the published file), ``"local"`` (the user's file in the official
-    format), ``"bundled"`` (a library brings it) or ``"stand-in"`` (generated). ``sha256`` is the file's digest, or that
-    of the bundled values or the generator.
+    Attributes
+    ----------
+    dataset : the dataset's name.
+    kind : ``"official"`` (identical to the published file), ``"local"`` (the user's file in the official format),
+        ``"bundled"`` (a library brings it) or ``"stand-in"`` (generated).
+    name : the file's name, or words for what is no file.
+    sha256 : the digest of the file, of the bundled values, or of the generator and its facts.
+    reason : why this source was taken.
     """
 
     dataset: str
@@ -32,7 +38,14 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of one part: ``X`` (n, features) in angles, ``y`` (n,) in {0, 1}, ``origin`` (n,) row ids of the source."""
+    """The rows of the training, the validation or the test split; the arrays are read-only.
+
+    Attributes
+    ----------
+    X : (n, features) angles.
+    y : (n,) labels, 0 or 1.
+    origin : (n,) ids of the rows in the source.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -56,7 +69,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """Train, validation and test parts, with the source they came from.
+    """The training, validation and test split of a dataset, with the source they came from.
 
     ``notes`` counts what the stated rules removed, e.g. ``{"rows with NaN": 3}``.
     """
@@ -65,7 +78,7 @@ class Splits:
     val: Split
     test: Split
     provenance: DataSource
-    notes: dict[str, int] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -74,20 +87,20 @@ class Splits:
 
     @property
     def parts(self) -> dict[str, Split]:
-        """The parts by name, in order."""
+        """The three splits by name, in order: ``train``, ``val``, ``test``."""
         return {"train": self.train, "val": self.val, "test": self.test}
 
     def table(self) -> pd.DataFrame:
-        """Return rows, positives and angle range of each part."""
+        """Return one row per split: its number of rows, its rows of label 1, its range of angles."""
         rows = {
             name: {
-                "rows": len(part),
-                "label 1": int(part.y.sum()),
-                "share of label 1": part.y.mean(),
-                "lowest angle": part.X.min(),
-                "highest angle": part.X.max(),
+                "rows": len(split),
+                "label 1": int(split.y.sum()),
+                "share of label 1": split.y.mean(),
+                "lowest angle": split.X.min(),
+                "highest angle": split.X.max(),
             }
-            for name, part in self.parts.items()
+            for name, split in self.parts.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("part")
 

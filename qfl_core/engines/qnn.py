@@ -109,12 +109,12 @@ class QNN:
     @property
     def num_qubits(self) -> int:
         """Number of qubits of the circuit."""
-        return self.circuit.num_qubits
+        return int(self.circuit.num_qubits)
 
     @property
     def num_weights(self) -> int:
         """Number of trainable weights, P."""
-        return self.ansatz.num_parameters
+        return int(self.ansatz.num_parameters)
 
     @property
     def input_parameters(self) -> tuple[Parameter, ...]:
@@ -174,7 +174,8 @@ def _builder(what: str, name: str, table: Mapping[str, str | CircuitBuilder]) ->
     if name not in table:
         hint = did_you_mean(name, table)
         raise ValueError(f"unknown {what} {name!r}{hint}; expected one of {', '.join(table)} or a QuantumCircuit")
-    return resolve(table[name])
+    builder: CircuitBuilder = resolve(table[name])
+    return builder
 
 
 def _entangled(builder: CircuitBuilder, entanglement: str) -> dict[str, str]:

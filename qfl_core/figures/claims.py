@@ -1,28 +1,31 @@
-"""Forest plots of the paper's claims: our interval, the paper's value and the verdict, one row a part of a claim."""
+"""Forest plots of the paper's claims: our interval, the paper's value and the verdict, one row per part of a claim."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from qfl_core.analysis.claim_tables import PartRow
+from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import SAFE
+from qfl_core.figures.style import SAFE, Look
 
 #: Colour and marker of a verdict: either alone tells them apart, and the word stands beside each row.
 VERDICT_STYLE = {"holds": (SAFE[0], "o"), "fails": (SAFE[3], "X"), "undecided": ("0.45", "D"), "missing": ("0.6", "")}
-_REGION = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
-_PAPER = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
+_REGION: Look = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
+_PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
 _ROW, _FRAME = 0.17, 0.62  # inches
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The parts of one panel, by track and unit: they share an axis, so it must mean one thing."""
+    """The parts of one panel, chosen by track and unit; one unit per panel, because its parts share an axis."""
 
     title: str
     xlabel: str
@@ -75,7 +78,8 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
 
     The grey band of a row is where the claim wants the value; verdict and corrected p stand at the right.
     """
-    for y, row in enumerate(rows.itertuples()):
+    shown = cast(list[PartRow], list(rows.itertuples()))
+    for y, row in enumerate(shown):
         colour, marker = VERDICT_STYLE[row.verdict]
         if not np.isnan(row.low):
             axis.plot([row.low, row.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
@@ -84,27 +88,27 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
         if not np.isnan(row.paper):
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
-        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {row.p_corrected:.3f}"
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {number(row.p_corrected)}"
+        place: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
     axis.margins(x=0.08)
     low, high = axis.get_xlim()
-    for y, row in enumerate(rows.itertuples()):
+    for y, row in enumerate(shown):
         start = {"above": row.bound, "below": low, "always": low, "within": -row.bound}[row.claimed]
         end = high if row.claimed == "above" else row.bound
         axis.plot([start, end], [y, y], **_REGION)
     axis.set_xlim(low, high)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in rows.itertuples()], fontsize=6.5)
+    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in shown], fontsize=6.5)
     axis.tick_params(axis="x", labelsize=7)
     axis.grid(axis="y", visible=False)
     axis.set_title(title, loc="left", fontsize=8)
     axis.set_xlabel(xlabel, fontsize=7, labelpad=1)
-    _key(axis, set(rows["verdict"]), rows["paper"].notna().any())
+    _key(axis, set(rows["verdict"]), bool(rows["paper"].notna().any()))
 
 
 def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
-    """Add the legend's entries for what the panel shows; they draw nothing."""
+    """Add the legend's entries for what the panel shows; they draw nothing on the panel."""
     for name, (colour, marker) in VERDICT_STYLE.items():
         if name in verdicts and marker:
             axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")

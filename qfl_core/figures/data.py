@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from qfl_core.data.splits import Splits
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import CLASS_COLOURS
+from qfl_core.figures.style import CLASS_COLOURS, Look
 
 
 def encoding_against_position(
@@ -36,7 +36,7 @@ def _position(axis: Axes, name: str, found: tuple[np.ndarray, np.ndarray, np.nda
 
 
 def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Sheet:
-    """Return the density of each training angle, one curve a class."""
+    """Return the density of each training angle, one curve per class."""
     panels = {
         f"baf_angle_{column + 1}": partial(_density, splits=splits, column=column, class_names=class_names)
         for column in range(splits.train.X.shape[1])
@@ -53,8 +53,8 @@ def _density(axis: Axes, splits: Splits, column: int, class_names: tuple[str, st
 
 def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, ...]) -> Sheet:
     """Return label share and chunk size of every client and round, from :meth:`Partition.table`."""
-    share = {"values": "share_of_label_1", "vmax": 1, "cmap": "vlag", "fmt": ".2f", "label": "share of label 1"}
-    size = {"values": "samples", "vmax": None, "cmap": "Blues", "fmt": "d", "label": "samples"}
+    share: Look = {"values": "share_of_label_1", "vmax": 1, "cmap": "vlag", "fmt": ".2f", "label": "share of label 1"}
+    size: Look = {"values": "samples", "vmax": None, "cmap": "Blues", "fmt": "d", "label": "samples"}
     panels = {
         f"{dataset}_label_mix": partial(_mix, table=table, title=f"{dataset}, {split}: label mix", **share),
         f"{dataset}_quantity_mix": partial(_mix, table=table, title=f"{dataset}, {split}: quantity mix", **size),
@@ -62,7 +62,7 @@ def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, 
     return Sheet(f"{dataset}_client_mix", panels, facts, size=(4.5, 3.2))
 
 
-def _mix(axis: Axes, table: pd.DataFrame, title: str, values: str, label: str, **heatmap) -> None:
+def _mix(axis: Axes, table: pd.DataFrame, title: str, values: str, label: str, **heatmap: object) -> None:
     wide = table.pivot(index="client", columns="round", values=values)
     sns.heatmap(
         wide,
@@ -83,7 +83,7 @@ def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
     ``table`` has the columns encoding, model, order, balanced_accuracy. A gap between the two markers is the leak.
     """
     panels = {
-        f"leak_audit_{encoding}": partial(_leak, table=mine, encoding=encoding)
+        f"leak_audit_{encoding}": partial(_leak, table=mine, encoding=str(encoding))
         for encoding, mine in table.groupby("encoding", sort=False)
     }
     return Sheet("leak_audit", panels, facts, size=(3.4, 2.8))

@@ -1,4 +1,4 @@
-"""The figure of the extras: what each changes against its base, the bundled dataset, and the learned weights."""
+"""The figure of the extras: how each differs from its base, the bundled dataset, and the learned weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def extensions(found: ExtrasStudy) -> Sheet:
 def _differences(axis: Axes, found: ExtrasStudy, metric: str) -> None:
     title, more_is_better = METRICS[metric]
     table = found.differences[found.differences["metric"] == metric]
-    rows, rings = {extra: place for place, extra in enumerate(BASES)}, []
+    rows = {extra: place for place, extra in enumerate(BASES)}
+    rings: list[tuple[float, float]] = []
     for offset, track in zip(offsets(len(found.studies), 0.2), found.studies, strict=True):
         mine = table[table["track"] == track]
         y = np.array([rows[extra] for extra in mine["extra"]]) + offset
@@ -59,7 +60,7 @@ def _curves(axis: Axes, found: ExtrasStudy) -> None:
 
 
 def _factors(axis: Axes, found: ExtrasStudy) -> None:
-    """Draw a point a client and seed: the learned weight over the sample-size weight."""
+    """Draw one point per client and seed: the learned weight over the sample-size weight."""
     tracks = list(found.studies)
     for place, track in enumerate(tracks):
         factors = found.factors[found.factors["track"] == track]["factor"].to_numpy()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox
 
 from qfl_core.algorithm.methods import METHODS
-from qfl_core.analysis import intervals
+from qfl_core.analysis.inference import intervals
+from qfl_core.base.numbers import number, significant
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE
 from qfl_core.hardware.pipeline import Validation
@@ -25,7 +28,7 @@ SIDEWAYS = 0.08  # of a checkpoint, so that intervals do not hide each other
 
 
 def real_ibm_validation(validation: Validation) -> Sheet:
-    """Return accuracy over checkpoints, one panel a method, four curves with their shot intervals."""
+    """Return accuracy over checkpoints, one panel per method, four curves with their shot intervals."""
     methods = list(validation.curves["method"].unique())
     names = {"duqfl-prox": "ibm_duqfl_prox", "default-qfl": "ibm_default_qfl"}
     panels = {
@@ -40,14 +43,14 @@ def real_ibm_validation(validation: Validation) -> Sheet:
 
 def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
     rows = table[table["method"] == method]
-    for number, (curve, (name, colour, marker, dashes)) in enumerate(CURVES.items()):
+    for place, (curve, (name, colour, marker, dashes)) in enumerate(CURVES.items()):
         found = rows[rows["curve"] == curve].sort_values("checkpoint")
         if found.empty:
             continue
         kinds = ", ".join(found["kind"].unique())
         label = f"{name} ({kinds}, {found['samples'].iloc[0]} samples)"
         spread = [found["accuracy"] - found["accuracy_low"], found["accuracy_high"] - found["accuracy"]]
-        step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (number - 1.5)
+        step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (place - 1.5)
         line = {"color": colour, "label": label, "marker": marker, "markersize": 3.5, "linestyle": dashes}
         if curve == "noiseless":
             axis.plot(found["checkpoint"], found["accuracy"], **line)
@@ -62,7 +65,7 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
 
 
 def ibm_workload_evidence(validation: Validation) -> Sheet:
-    """Return the ledger as a table: what ran where, as what, and what it cost."""
+    """Return the ledger as a table: each job with its backend, kind and cost."""
     rows = max(len(validation.workload), 1)
     panel = partial(_workload, table=validation.workload)
     return Sheet(
@@ -80,17 +83,17 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
         title = "Jobs of the ledger: only those of kind hardware ran on a quantum computer"
     axis.set_title(title)
     shown = table.rename(columns={"job_id": "job id", "created": "created (UTC)", "qpu_seconds": "QPU seconds"})
-    shown = shown.assign(**{"QPU seconds": shown["QPU seconds"].map("{:.1f}".format)}).astype(str)
+    shown = shown.assign(**{"QPU seconds": shown["QPU seconds"].map(lambda seconds: number(seconds, 1))}).astype(str)
     if shown.empty:
         axis.text(0.5, 0.5, "no job yet", ha="center", transform=axis.transAxes)
         return
     shown["job id"] = shown["job id"].map(lambda name: name if len(name) <= 20 else f"{name[:17]}...")
-    widths = [max(len(column), *shown[column].map(len)) + 1 for column in shown]
+    widths = [max(len(str(column)), *shown[column].map(len)) + 1 for column in shown]
     drawn = axis.table(
         shown.to_numpy().tolist(),
-        colLabels=list(shown),
+        colLabels=list(map(str, shown)),
         colWidths=[width / sum(widths) for width in widths],
-        bbox=(0, 0, 1, 1),
+        bbox=Bbox.unit(),
         cellLoc="left",
     )
     drawn.auto_set_font_size(False)
@@ -122,13 +125,14 @@ def _scale(axis: Axes, grid: pd.DataFrame) -> None:
 
 
 def _shots(axis: Axes, grid: pd.DataFrame) -> None:
-    closest = grid.loc[(grid["noise_scale"] - 1).abs().idxmin(), "noise_scale"]
+    scales = grid["noise_scale"].to_numpy()
+    closest = float(scales[np.abs(scales - 1).argmin()])
     table = grid[(grid["noise_scale"] == closest) & (grid["shots"] > 0)]
     _bands(axis, table, "shots")
     axis.set_xscale("log", base=2)
     axis.set_xticks(sorted(table["shots"].unique()), [f"{n}" for n in sorted(table["shots"].unique())])
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.set(title=f"Shots, at {closest:g} x the device's noise", xlabel="shots", ylabel="test accuracy")
+    axis.set(title=f"Shots, at {significant(closest, 6)} x the device's noise", xlabel="shots", ylabel="test accuracy")
 
 
 def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
@@ -140,7 +144,7 @@ def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
 
 
 def _steadiness(axis: Axes, steady: pd.DataFrame) -> None:
-    """Draw a point a seed: unsteadiness against distance; lower left is better."""
+    """Draw one point per seed: unsteadiness against distance; lower left is better."""
     for method in steady["method"].unique():
         found = steady[steady["method"] == method]
         style = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import seaborn as sns
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS, method_named
-from qfl_core.analysis import intervals
+from qfl_core.analysis.inference import intervals
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, method_colour
 from qfl_core.runs.study import Study
@@ -29,7 +30,7 @@ CLASSIFICATION_2 = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC", "mcc": "MCC"}
 _PROX = METHOD_COLOURS["duqfl-prox"]
 
 
-def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
+def curve(axis: Axes, table: pd.DataFrame, metric: str, **line: Any) -> None:
     """Draw the mean over seeds with its 95 % interval, over rounds."""
     found = intervals(table, metric, ["round"])
     low, high = (-1, 1) if metric in ("train_test_gap", "mcc") else (0, 1)
@@ -42,7 +43,7 @@ def curve(axis: Axes, table: pd.DataFrame, metric: str, **line) -> None:
 
 
 def method_curves(axis: Axes, table: pd.DataFrame, metric: str, suffix: str = "") -> None:
-    """Draw one curve a method, in the method's colour."""
+    """Draw one curve per method, in the method's colour."""
     for method in table["method"].unique():
         line = {"color": method_colour(method), "label": method_named(method).label + suffix}
         curve(axis, table[table["method"] == method], metric, **line)
@@ -110,7 +111,7 @@ def with_reduction(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def controller_behaviour(study: Study) -> Sheet:
-    """Return eta, delta and the loss reduction over rounds, one line an unfold, and which unfold is uploaded."""
+    """Return eta, delta and the loss reduction over rounds, one line per unfold, and which unfold is uploaded."""
     trace = with_reduction(study.table("client_trace"))
     titles = {
         "controller_eta": ("eta", "Learning rate η"),
@@ -157,7 +158,7 @@ def _heatmap(axis: Axes, trace: pd.DataFrame, column: str, title: str) -> None:
 
 
 def loss_shift_trace(study: Study) -> Sheet:
-    """Return how far clients move an unfold over rounds, and loss reduction against eta and delta."""
+    """Return how far clients move per unfold, over rounds, and loss reduction against eta and delta."""
     trace = with_reduction(study.table("client_trace"))
     panels = {
         "param_shift_over_rounds": partial(_shift, trace=trace),
@@ -167,7 +168,7 @@ def loss_shift_trace(study: Study) -> Sheet:
 
 
 def _shift(axis: Axes, trace: pd.DataFrame) -> None:
-    moved = trace.groupby(["seed", "round"], as_index=False)["displacement"].mean()
+    moved = trace.groupby(["seed", "round"])["displacement"].mean().reset_index()
     curve(axis, moved, "displacement", color=_PROX)
     axis.set(title="Parameter shift over rounds", ylabel="displacement of an unfold")
 
@@ -206,7 +207,7 @@ PURPOSES = ("train", "calibration", "monitor", "validation", "virtual", "tuning 
 
 
 def cost_per_method(studies: Mapping[str, Study], cost: Mapping[str, pd.DataFrame]) -> Sheet:
-    """Return circuit executions of a run by method and purpose, a panel a track.
+    """Return circuit executions of a run by method and purpose, one panel per track.
 
     ``cost`` maps each track to its :func:`qfl_core.analysis.cost_table`.
     """

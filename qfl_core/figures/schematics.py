@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS
+from qfl_core.figures.style import METHOD_COLOURS, Look
 
 _BLUE, _ORANGE, _GREEN, _GREY = (
     METHOD_COLOURS[name] for name in ("duqfl-prox", "adam-qfl", "fedprox-qfl", "default-qfl")
 )
 
 
-_DASHED = {"facecolor": "none", "edgecolor": "0.6", "linestyle": "--"}
+_DASHED: Look = {"facecolor": "none", "edgecolor": "0.6", "linestyle": "--"}
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class Box:
         """Draw the box and its words."""
         corner = (self.x - self.width / 2, self.y - self.height / 2)
         shape = "round,pad=0.0,rounding_size=0.12"
-        for fill in (
+        fills: tuple[Look, ...] = (
             {"facecolor": "white", "edgecolor": "none"},
             {"facecolor": self.colour + "26", "edgecolor": self.colour},
-        ):
+        )
+        for fill in fills:
             axis.add_patch(FancyBboxPatch(corner, self.width, self.height, boxstyle=shape, linewidth=1.3, **fill))
         rise = 0.30 * self.height if self.text else 0.0
         axis.text(self.x, self.y + rise, self.title, ha="center", va="center", fontsize=9, fontweight="bold")
@@ -49,7 +51,7 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], col
     axis.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, linewidth=1.3, color=colour))
 
 
-def _label(axis: Axes, x: float, y: float, text: str, colour: str = "0.15", **options) -> None:
+def _label(axis: Axes, x: float, y: float, text: str, colour: str = "0.15", **options: Any) -> None:
     axis.text(x, y, text, fontsize=8, color=colour, ha=options.pop("ha", "center"), va="center", **options)
 
 

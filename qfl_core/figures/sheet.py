@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qfl_core.figures.style import apply_style, finish, write
+from qfl_core.figures.style import finish, write
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 Panel = Callable[[Axes], None]
 
@@ -56,24 +60,28 @@ class Sheet:
         """Draw the whole figure and leave it open, so that a notebook shows it."""
         self.draw()
 
-    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int | None = None) -> None:
-        """Write the figure to the folder, as PDF and PNG; ``panels`` also writes each panel to ``panels/`` in it.
+    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int = 1) -> None:
+        """Write the figure to the folder, as PDF and PNG.
 
-        With ``show`` the whole figure stays open, so that a notebook shows it. ``jobs`` processes draw the panels, by
-        default one a core for final figures and none for drafts, which are done sooner than processes start.
+        Parameters
+        ----------
+        panels : also write each panel to ``panels/`` in the folder.
+        show : leave the whole figure open, so that a notebook shows it.
+        jobs : processes that draw the panels, -1 for one per core. They start slowly, so drafts are done sooner in one.
         """
         figure = self.draw()
         write(figure, self.name, folder)
         if not show:
             plt.close(figure)
         if panels:
-            final = plt.rcParams["pdf.fonttype"] == 42
-            tasks = (joblib.delayed(_write_panel)(self, name, folder / "panels", final) for name in self.panels)
-            joblib.Parallel(n_jobs=jobs or (-1 if final else 1), batch_size=1)(tasks)
+            # Another process begins without the style: it gets a copy of ours.
+            style = {key: plt.rcParams[key] for key in plt.rcParams if not key.startswith("backend")}
+            tasks = (joblib.delayed(_write_panel)(self, name, folder / "panels", style) for name in self.panels)
+            joblib.Parallel(n_jobs=jobs, batch_size=1)(tasks)
 
 
-def _write_panel(sheet: Sheet, name: str, folder: Path, final: bool) -> None:
-    apply_style(final)  # a process of its own begins without it
-    figure = sheet.draw(name)
-    write(figure, name, folder)
+def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[RcKeyType, Any]) -> None:
+    with plt.rc_context(style):
+        figure = sheet.draw(name)
+        write(figure, name, folder)
     plt.close(figure)

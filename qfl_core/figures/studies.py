@@ -10,9 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS, method_named
+from qfl_core.base.numbers import significant, span
 from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE, TRACK_COLOURS, TRACK_MARKERS, method_colour, offsets
+from qfl_core.figures.style import (
+    METHOD_COLOURS,
+    SAFE,
+    TRACK_COLOURS,
+    TRACK_MARKERS,
+    Look,
+    half_width,
+    method_colour,
+    offsets,
+)
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.studies.protocol import ALL, DEFAULTS, Search
 from qfl_core.studies.sensitivity import METRICS, ControllerStudy, Sensitivity
@@ -33,7 +43,7 @@ def protocol_search(search: Search, name: str = "protocol_search") -> Sheet:
 
 
 def _candidates(axis: Axes, search: Search) -> None:
-    """Draw one row a candidate: a mark for each factor's level on the left, its distances on the right."""
+    """Draw one row per candidate: a mark for each factor's level on the left, its distances on the right."""
     table = search.candidates.reset_index()
     y = np.arange(len(table))
     tracks = search.plan.tracks if len(search.plan.tracks) > 1 else ()
@@ -58,7 +68,7 @@ def _candidates(axis: Axes, search: Search) -> None:
                 filled = place[level] == 0
                 axis.plot(x, row, "o", markersize=3.2, markerfacecolor="0.25" if filled else "white", color="0.25")
         axis.annotate(factor, (x, -1), rotation=60, ha="left", va="bottom", fontsize=7, annotation_clip=False)
-    for row in np.flatnonzero(table["candidate"] == search.profile):
+    for row in map(int, np.flatnonzero(table["candidate"] == search.profile)):
         axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
         end = max(table[ALL][row] + np.nan_to_num(table[f"{ALL} ±"][row]), *(table[track][row] for track in tracks), 0)
         axis.annotate("profile", (end, row), (5, 0), textcoords="offset points", va="center", fontsize=7)
@@ -73,13 +83,14 @@ def _candidates(axis: Axes, search: Search) -> None:
 
 def _effects(axis: Axes, search: Search) -> None:
     effects = search.effects
-    rows = {key: place for place, key in enumerate(effects.groupby(["factor", "level"], sort=False).groups)}
+    steps = dict.fromkeys(zip(effects["factor"], effects["level"], strict=True))
+    rows = {step: place for place, step in enumerate(steps)}
     tracks = [ALL, *search.plan.tracks] if len(search.plan.tracks) > 1 else [ALL]
     for offset, track in zip(offsets(len(tracks), 0.22), tracks, strict=True):
         mine = effects[effects["track"] == track]
-        y = [rows[key] + offset for key in zip(mine["factor"], mine["level"], strict=True)]
+        y = [rows[step] + offset for step in zip(mine["factor"], mine["level"], strict=True)]
         label = "all numbers" if track == ALL else track
-        half = (mine["effect"] - mine["low"]).fillna(0)
+        half = half_width(mine, "effect")
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3, "linewidth": 1, "label": label}
         axis.errorbar(mine["effect"], y, xerr=half, **style)
     axis.axvline(0, color="0.4", linewidth=0.8)
@@ -96,7 +107,7 @@ def _numbers(axis: Axes, search: Search) -> None:
     shapes = dict(zip(FEDERATED, "osD^", strict=True))
     for place, (track, metric, method) in enumerate(paper.index):
         spread = ours[:, place].std(ddof=1) if len(ours) > 1 else 0
-        hollow = {"markerfacecolor": "white"} if track == "genome" else {}
+        hollow: Look = {"markerfacecolor": "white"} if track == "genome" else {}
         axis.errorbar(
             paper.iloc[place], ours[:, place].mean(), yerr=spread, fmt=shapes[metric], color=METHOD_COLOURS[method],
             markersize=5, linewidth=0.8, **hollow,
@@ -143,7 +154,7 @@ def _executions(axis: Axes, clean: CleanStudy) -> None:
     for method in clean.study.methods:
         mine = rounds[(rounds["method"] == method) & (rounds["round"] > 0)]
         mean = mine.groupby("round")[[column, "executions"]].mean()
-        line = {"color": method_colour(method), "label": method_named(method).label}
+        line: Look = {"color": method_colour(method), "label": method_named(method).label}
         axis.plot(mean["executions"], mean[column], marker="o", markersize=2.5, **line)
     goal = SHARE * clean.reference().mean()
     axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
@@ -159,7 +170,7 @@ def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
 
 def _encodings(axis: Axes, found: EncodingSearch) -> None:
     table, y = found.table, np.arange(len(found.table))
-    half = (table["high"] - table["mean"]).fillna(0)
+    half = half_width(table)
     axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=SAFE[0])
     tied = table["tied"]
     for rows, fill, label in ((tied, SAFE[0], "tied with the best"), (~tied, "white", "behind it")):
@@ -176,12 +187,12 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
 
 
 def _value(value: object) -> str:
-    """Return a setting's value as text, intervals with two digits."""
-    return f"[{value[0]:g}, {value[1]:.3g}]" if isinstance(value, tuple) else str(value)
+    """Return a setting's value as text, a range with three significant digits."""
+    return span(*value) if isinstance(value, tuple) else str(value)
 
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:
-    """Return the metrics of the last round over the levels of one setting, a line a track."""
+    """Return the metrics of the last round over the levels of one setting, one line per track."""
     table = found.table()
     panels = {
         f"sensitivity_{found.name}_{metric.removeprefix('test_')}": partial(
@@ -198,15 +209,17 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
     for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
-        half = (mine["high"] - mine["mean"]).fillna(0)
+        half = half_width(mine)
         style = {"fmt": f"{_MARKERS[track]}-", "color": _TRACKS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track, **style)
-    axis.set_xticks(range(len(levels)), [f"{level:g}" if isinstance(level, int | float) else level for level in levels])
+    axis.set_xticks(
+        range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
+    )
     axis.set(title=title, xlabel=label, ylabel="")
 
 
 def controller_learning(found: ControllerStudy) -> Sheet:
-    """Return what a learnt controller gains over phi frozen, for each metric, and the learning rates it ends with."""
+    """Return what learnt controllers gain over a frozen one, for each metric, and the learning rates they end with."""
     panels = {
         f"controller_gain_{metric.removeprefix('test_')}": partial(_gains, found=found, metric=metric, title=title)
         for metric, title in METRICS.items()
@@ -223,7 +236,7 @@ def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
     for offset, track in zip(offsets(len(tracks), 0.12), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
-        half = (mine["high"] - mine["mean"]).fillna(0)
+        half = half_width(mine)
         style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3.5, "linewidth": 1, "label": track}
         axis.errorbar(mine["mean"], y, xerr=half, **style)
     axis.axvline(0, color="0.3", linewidth=0.8)
@@ -244,7 +257,7 @@ def _final_eta(axis: Axes, found: ControllerStudy) -> None:
     axis.set(title="Learning rate it ends with", xlabel="mean η of the last round")
 
 
-def _level_rows(axis: Axes, levels: list) -> None:
+def _level_rows(axis: Axes, levels: list[str]) -> None:
     axis.set_yticks(range(len(levels)), levels, fontsize=7)
     axis.set_ylim(len(levels) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 
+from qfl_core.base.files import write_bytes
 from qfl_core.base.registry import METHOD_NAMES
 
+#: Keyword arguments that several calls of matplotlib share.
+Look = dict[str, Any]
 #: Seaborn's colour-blind safe palette.
 SAFE = sns.color_palette("colorblind").as_hex()
 
@@ -38,8 +46,13 @@ def method_colour(name: str) -> str:
 
 
 def offsets(count: int, widest: float) -> np.ndarray:
-    """Return where several marks of one row stand, around its middle."""
+    """Return the places of several marks of one row, around its middle."""
     return np.linspace(-widest, widest, count) if count > 1 else np.zeros(1)
+
+
+def half_width(table: pd.DataFrame, middle: str = "mean") -> pd.Series:
+    """Return what an error bar shows of each row: the distance from the middle to ``high``, 0 where there is none."""
+    return (table["high"] - table[middle]).fillna(0)
 
 
 def apply_style(final: bool = True) -> None:
@@ -64,7 +77,7 @@ def apply_style(final: bool = True) -> None:
 
 
 def write(figure: Figure, name: str, folder: Path) -> None:
-    """Write ``<name>.pdf`` and ``<name>.png`` under temporary names first; equal figures give equal bytes."""
+    """Write ``<name>.pdf`` and ``<name>.png``, each whole or not at all; equal figures give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if engine := figure.get_layout_engine():
         shown = figure.dpi
@@ -76,17 +89,16 @@ def write(figure: Figure, name: str, folder: Path) -> None:
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
         for ending, metadata in clean.items():
-            target = folder / f"{name}.{ending}"
-            temporary = folder / f".{name}.{ending}.part"
-            figure.savefig(temporary, format=ending, metadata=metadata)
-            temporary.replace(target)
+            drawn = BytesIO()
+            figure.savefig(drawn, format=ending, metadata=metadata)
+            write_bytes(folder / f"{name}.{ending}", drawn.getvalue())
 
 
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
-    """Place under the panels one legend of all their entries, and below it where the numbers come from.
+    """Place one legend of all entries under the panels, and a footer with ``facts`` below it.
 
-    Each label stands once and the panels' own legends go; a legend of several rows makes the figure taller. ``facts``
-    are e.g. data source, engine and seeds, in the lower right corner.
+    Each label appears once, and the panels' own legends are removed; a legend of several rows makes the figure taller.
+    ``facts`` say where the numbers come from, e.g. data source, engine and seeds.
     """
     lines, room = [""], int(figure.get_figwidth() * 19)  # letters of 7 points that fit an inch
     for fact in facts:
@@ -102,17 +114,19 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     figure.supxlabel("\n".join(lines), x=0.995, y=0.02 * inch, ha="right", fontsize=7, color="0.4")
     # The layout knows either a legend outside the panels or a footer, not one above the other: it is told the sum.
     bottom = (footer + taken) * inch
-    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom))
+    layout = figure.get_layout_engine()
+    assert isinstance(layout, ConstrainedLayoutEngine)  # what the style asks for
+    layout.set(rect=(0, bottom, 1, 1 - bottom))
 
 
 def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | None:
-    found: dict[str, object] = {}
+    found: dict[str, Artist] = {}
     for panel in figure.axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-        if panel.get_legend():
-            panel.get_legend().remove()
+        if (own := panel.get_legend()) is not None:
+            own.remove()
     if not found:
         return None
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
-    return figure.legend(found.values(), found.keys(), title=title, ncols=min(columns, len(found)), **place)
+    place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
+    return figure.legend(list(found.values()), list(found), title=title, ncols=min(columns, len(found)), **place)

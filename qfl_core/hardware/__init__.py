@@ -1,6 +1,6 @@
 """From a trained checkpoint to a backend: plan, pay knowingly, lose no job, label honestly, replay.
 
-``python -m qfl_core.hardware run`` does it from the command line, notebook 06 in a browser.
+``python -m qfl_core hardware run`` does it from the command line, notebook 06 in a browser.
 """
 
 from qfl_core.hardware.config import HardwareConfig

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
+from qfl_core.algorithm.metrics import classification
+from qfl_core.analysis.inference import repeats_interval
 from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
 from qfl_core.engines.base import sample
@@ -89,18 +90,13 @@ def executed_curves(folder: Folder) -> pd.DataFrame:
 
 
 def scores(y: np.ndarray, p: np.ndarray, reference: np.ndarray) -> dict[str, np.ndarray]:
-    """Return accuracy, ROC-AUC and the total variation distance from the noiseless model, of p (..., n) each (...,).
+    """Return accuracy, ROC-AUC and total variation distance from the noiseless model of p (..., n), each as (...,).
 
     The predicted distribution of a sample is (1 - p, p), so its distance is |p - p_noiseless|; the mean over samples.
     """
-    positives = int(y.sum())
-    pairs = positives * (len(y) - positives)
-    ranks = rankdata(p, axis=-1)[..., y == 1].sum(axis=-1)
-    return {
-        "accuracy": ((p >= 0.5) == (y == 1)).mean(axis=-1),
-        "roc_auc": (ranks - positives * (positives + 1) / 2) / pairs if pairs else np.full(p.shape[:-1], np.nan),
-        "tvd": np.abs(p - reference).mean(axis=-1),
-    }
+    found = [classification(y, row) for row in p.reshape(-1, len(y))]
+    shares = {name: np.reshape([one[name] for one in found], p.shape[:-1]) for name in ("accuracy", "roc_auc")}
+    return shares | {"tvd": np.abs(p - reference).mean(axis=-1)}
 
 
 def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np.ndarray) -> dict[str, float]:
@@ -109,8 +105,8 @@ def with_interval(y: np.ndarray, p: np.ndarray, again: np.ndarray, reference: np
     ``again`` are repeats of the shots: what measuring once more would give if the measured shares were the truth.
     """
     found, repeats = scores(y, p, reference), scores(y, again, reference)
-    row = {}
+    row: dict[str, float] = {}
     for name, value in found.items():
-        low, high = np.quantile(repeats[name], [0.025, 0.975])
-        row |= {name: float(value), f"{name}_low": float(min(low, value)), f"{name}_high": float(max(high, value))}
+        low, high = repeats_interval(float(value), repeats[name])
+        row |= {name: float(value), f"{name}_low": low, f"{name}_high": high}
     return row

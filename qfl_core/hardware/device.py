@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from qiskit import QuantumCircuit, qpy, transpile
+from qiskit.providers import BackendV2
+from qiskit_aer.noise import NoiseModel
 
 from qfl_core.base.errors import HardwareError, did_you_mean
 from qfl_core.engines.density import DensityEngine, calibration_hash
@@ -25,12 +27,12 @@ class Device:
     """A backend with the measured circuit transpiled for it."""
 
     qnn: QNN
-    backend: object
+    backend: BackendV2
     transpiled: QuantumCircuit
 
     @property
     def name(self) -> str:
-        """What the backend calls itself; says nothing about what it is."""
+        """The name that the backend gives itself; it does not say what the backend is."""
         return str(self.backend.name)
 
     @cached_property
@@ -44,7 +46,7 @@ class Device:
         return calibration_hash(self.backend, None)
 
     @cached_property
-    def noise_model(self):
+    def noise_model(self) -> NoiseModel:
         """The backend's noise on the qubits of the circuit."""
         return device_noise(self.backend, used_qubits(self.transpiled))
 
@@ -80,8 +82,8 @@ class Device:
     def prepare_local_mode(self) -> None:
         """Let a fake backend simulate the noise of the circuit's qubits only.
 
-        Left alone it derives the errors of every qubit again for every job, most of a minute for 156 of them, though
-        the other qubits' errors never meet the circuit.
+        Without this it derives the errors of every qubit again for every job. That takes most of a minute for 156
+        qubits, although the errors of the other qubits do not touch the circuit.
         """
         from qiskit_aer import AerSimulator
 
@@ -89,7 +91,7 @@ class Device:
         self.backend.set_options(noise_model=self.noise_model)
 
 
-def compile_for(qnn: QNN, backend, optimization_level: int = 3, seed: int = 0) -> Device:
+def compile_for(qnn: QNN, backend: BackendV2, optimization_level: int = 3, seed: int = 0) -> Device:
     """Transpile the measured circuit for a backend that is large enough."""
     if backend.num_qubits is not None and backend.num_qubits < qnn.num_qubits:
         raise HardwareError(
@@ -112,19 +114,20 @@ def to_qpy(circuits: list[QuantumCircuit]) -> tuple[bytes, str]:
 
 
 @lru_cache(maxsize=1)
-def fake_backends() -> dict[str, type]:
+def fake_backends() -> dict[str, type[BackendV2]]:
     """Return the snapshots that come with the runtime client, by name: ``fake_fez`` and others."""
     from qiskit_ibm_runtime import fake_provider
 
     found = {}
     for name in dir(fake_provider):
         cls = getattr(fake_provider, name)
-        if isinstance(cls, type) and hasattr(cls, "conf_filename") and getattr(cls, "backend_name", None):
-            found[cls.backend_name] = cls
+        backend_name = getattr(cls, "backend_name", None)
+        if isinstance(cls, type) and hasattr(cls, "conf_filename") and backend_name:
+            found[backend_name] = cls
     return found
 
 
-def fake_backend(name: str):
+def fake_backend(name: str) -> BackendV2:
     """Return a new fake backend by its name."""
     known = fake_backends()
     if name not in known:
@@ -134,7 +137,7 @@ def fake_backend(name: str):
     return known[name]()
 
 
-def fake_twin(name: str):
+def fake_twin(name: str) -> BackendV2:
     """Return the snapshot of the device ``ibm_...``: what can be planned without an account."""
     known = {"ibm_" + fake.removeprefix("fake_"): cls for fake, cls in fake_backends().items()}
     if name not in known:

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,10 +36,10 @@ class Execution:
 
     plan: Plan
     folder: Folder
-    service: object | None = None
+    service: client.Service | None = None
     poll_seconds: float = 5.0
     say: Callable[[str], None] = print
-    _handles: dict[str, object] = field(default_factory=dict)
+    _handles: dict[str, client.Job] = field(default_factory=dict)
 
     def due(self, retry: bool = False) -> list[JobPlan]:
         """Return the jobs to submit: those never submitted, and with ``retry`` those that failed."""
@@ -64,14 +65,14 @@ class Execution:
             jobs = self.due(retry)
             if jobs:
                 if self.service is not None:
-                    self._check_cost(jobs, confirmed)
+                    self._check_cost(self.service, jobs, confirmed)
                 self._submit(jobs)
             problems = [p for p in map(self._collect, self.plan.jobs) if p]
         if problems:
             raise HardwareError("\n".join(problems))
 
-    def _check_cost(self, jobs: Sequence[JobPlan], confirmed: bool) -> None:
-        remaining = client.remaining_seconds(self.service)
+    def _check_cost(self, service: client.Service, jobs: Sequence[JobPlan], confirmed: bool) -> None:
+        remaining = client.remaining_seconds(service)
         self.say(self.plan.describe(jobs, remaining))
         seconds, limit = sum(job.seconds for job in jobs), self.plan.config.max_seconds
         if confirmed:
@@ -94,8 +95,9 @@ class Execution:
             for job in jobs:
                 record = records.get(job.key)
                 # An attempt that was begun and not answered is the same attempt: its tag tells whether it exists.
-                begun = record is not None and record.state == "submitting" and self.service is not None
-                attempt = record.attempt if begun else (record.attempt if record else 0) + 1
+                attempt = record.attempt if record else 0
+                if record is None or record.state != "submitting" or self.service is None:
+                    attempt += 1
                 tag = f"duqfl-{self.plan.digest[:16]}-{job.key}-{attempt}"
                 known = client.jobs_with_tag(self.service, tag) if self.service is not None else []
                 if known:
@@ -108,14 +110,14 @@ class Execution:
                 with contextlib.suppress(HardwareError):  # the service closes it by itself, and jobs inside go on
                     client.ask("the batch could not be closed", batch.close)
 
-    def _open_batch(self):
+    def _open_batch(self) -> client.Batch:
         from qiskit_ibm_runtime import Batch
 
         if self.service is None:
             self.plan.device.prepare_local_mode()
         return client.ask("the service did not open a batch", Batch, backend=self.plan.device.backend)
 
-    def _submit_one(self, batch, job: JobPlan, attempt: int, tag: str) -> None:
+    def _submit_one(self, batch: client.Batch, job: JobPlan, attempt: int, tag: str) -> None:
         ledger, device = self.folder.ledger, self.plan.device
         facts = {
             "backend": device.name,
@@ -139,7 +141,7 @@ class Execution:
         ledger.append("submitted", job=job.key, attempt=attempt, tag=tag, job_id=str(handle.job_id()), **facts)
         self._handles[job.key] = handle
 
-    def _adopt(self, job: JobPlan, attempt: int, tag: str, known: list) -> None:
+    def _adopt(self, job: JobPlan, attempt: int, tag: str, known: list[client.Job]) -> None:
         """Take over a job that the service has and the ledger does not."""
         handle = known[0]
         facts = {"backend": self.plan.device.name, "circuits": job.circuits, "shots": job.shots, "pubs": job.pubs}
@@ -149,7 +151,7 @@ class Execution:
         warnings.warn(f"job {job.key!r} was found at the service by its tag", LedgerNotice, stacklevel=2)
         self._handles[job.key] = handle
 
-    def _options(self, key: str, attempt: int, tag: str) -> dict:
+    def _options(self, key: str, attempt: int, tag: str) -> dict[str, Any]:
         """Return the sampler's options; local mode knows none of those that act on a device."""
         config = self.plan.config
         if self.service is None:
@@ -157,7 +159,7 @@ class Execution:
             # Zero is "no seed" to the runtime's simulator.
             seed = int(stream(config.seed, "hardware-execution", position, attempt).integers(1, 2**31))
             return {"simulator": {"seed_simulator": seed}}
-        options: dict = {
+        options: dict[str, Any] = {
             "environment": {"job_tags": [tag]},
             "max_execution_time": math.ceil(max(config.max_seconds, 1)),
         }
@@ -177,10 +179,10 @@ class Execution:
             return ended
         try:
             handle = self._handles.get(job.key)
-            if handle is None and self.service is None:
-                return ended
             if handle is None:
-                handle = client.ask(f"job {record.job_id} cannot be read", self.service.job, record.job_id)
+                if self.service is None:
+                    return ended
+                handle = client.ask(f"job {record.job_id} cannot be read", self.service.job, str(record.job_id))
             status = self._wait(handle)
             if status in FAILED:
                 reason = client.blotted(
@@ -194,7 +196,7 @@ class Execution:
         except HardwareError as error:
             return f"job {job.key!r}: {error}"
 
-    def _wait(self, handle) -> str:
+    def _wait(self, handle: client.Job) -> str:
         """Return the job's status, final or after ``wait_seconds``."""
         if self.service is None:
             client.ask("local mode failed", handle.result)
@@ -206,7 +208,7 @@ class Execution:
                 return name
             time.sleep(self.poll_seconds)
 
-    def _save(self, job: JobPlan, record: JobRecord, handle) -> str | None:
+    def _save(self, job: JobPlan, record: JobRecord, handle: client.Job) -> str | None:
         try:
             result = client.ask("the result cannot be read", handle.result)
             counts = read_counts(result, self.plan, job)
@@ -226,12 +228,12 @@ class Execution:
         )
         return None
 
-    def _append(self, event: str, record: JobRecord, **facts) -> None:
+    def _append(self, event: str, record: JobRecord, **facts: Any) -> None:
         self.folder.ledger.append(event, job=record.key, attempt=record.attempt, **facts)
 
 
-def read_counts(result, plan: Plan, job: JobPlan) -> list[np.ndarray]:
-    """Return one array (samples, 2**qubits) of counts a PUB, after checking that the answer is to the question."""
+def read_counts(result: Any, plan: Plan, job: JobPlan) -> list[np.ndarray]:
+    """Return one array (samples, 2**qubits) of counts per PUB, after checking that the answer fits the question."""
     qubits = plan.qnn.num_qubits
     expected = () if job.key == CALIBRATION else (1, len(plan.local))
     try:

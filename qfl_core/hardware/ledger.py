@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qfl_core.base.errors import HardwareError
+from qfl_core.base.files import write_bytes
 
 START = "0" * 64
 #: Events that end an attempt; after "unreadable" the job can still be asked again.
@@ -99,9 +100,7 @@ class Ledger:
         """Move a last line without its end out of the ledger, into a file beside it."""
         with self.path.with_suffix(".cut").open("ab") as file:
             file.write(rest + b"\n")
-        temporary = self.path.with_name(f".{self.path.name}.part")
-        temporary.write_bytes(whole)
-        temporary.replace(self.path)
+        write_bytes(self.path, whole)
         warnings.warn(
             f"the last line of {self.path.name} was cut off and is now in {self.path.stem}.cut; a job that it "
             "recorded is found again by its tag",

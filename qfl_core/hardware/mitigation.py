@@ -8,6 +8,7 @@ normalised.
 from __future__ import annotations
 
 import numpy as np
+from qiskit_aer.noise import NoiseModel
 
 from qfl_core.base.errors import HardwareError
 from qfl_core.engines.qnn import odd_parity
@@ -25,7 +26,7 @@ def measured_confusion(zeros: np.ndarray, ones: np.ndarray) -> np.ndarray:
     return found
 
 
-def model_confusion(noise_model, layout: tuple[int, ...]) -> np.ndarray:
+def model_confusion(noise_model: NoiseModel, layout: tuple[int, ...]) -> np.ndarray:
     """Return the confusion matrices (qubits, 2, 2) that a noise model gives the measured qubits."""
     tables = {}
     for error in noise_model.to_dict()["errors"]:

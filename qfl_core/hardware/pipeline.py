@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from qiskit.providers import BackendV2
 
 from qfl_core.base.errors import HardwareError
 from qfl_core.engines import make_engine
@@ -27,7 +28,7 @@ WORKLOAD = ("job", "job_id", "backend", "kind", "status", "created", "shots", "c
 class Validation:
     """What figures and tables need, from a live run or a replay.
 
-    ``curves`` has one row a method, checkpoint and curve; ``workload`` one a job.
+    ``curves`` has one row per method, checkpoint and curve; ``workload`` has one row per job.
     """
 
     curves: pd.DataFrame
@@ -37,7 +38,8 @@ class Validation:
     @property
     def kinds(self) -> dict[str, str]:
         """What computed each curve."""
-        return self.curves.groupby("curve", sort=False)["kind"].first().to_dict()
+        first = self.curves.drop_duplicates("curve")
+        return dict(zip(first["curve"], first["kind"], strict=True))
 
     def table(self) -> pd.DataFrame:
         """Return each method's and curve's mean accuracy, ROC-AUC and distance over checkpoints, rounded."""
@@ -52,7 +54,7 @@ def validate(
     track: str,
     profile: str,
     root: Path,
-    service=None,
+    service: client.Service | None = None,
     retry: bool = False,
     confirmed: bool = False,
     poll_seconds: float = 5.0,
@@ -62,7 +64,7 @@ def validate(
 
     Parameters
     ----------
-    runs : one a method, equal but for the method.
+    runs : one per method, equal except for the method.
     root : the results folder; files go to ``hardware/<name>`` below it.
     service : IBM's; None opens the account where the backend is a device.
     retry : submit failed and cancelled jobs again.
@@ -82,7 +84,7 @@ def dry_run(
     track: str,
     profile: str,
     root: Path,
-    service=None,
+    service: client.Service | None = None,
     fresh: bool = False,
 ) -> str:
     """Do everything but submit, and say what it would cost.
@@ -110,7 +112,9 @@ def dry_run(
     return f"{note}{plan.describe(due, remaining)}\n{verdict}\ndry run: nothing was submitted"
 
 
-def open_backend(config: HardwareConfig, service=None):
+def open_backend(
+    config: HardwareConfig, service: client.Service | None = None
+) -> tuple[BackendV2, client.Service | None]:
     """Return the backend and its service, which is None in local mode."""
     if config.is_local:
         return fake_backend(config.backend), None
@@ -168,18 +172,18 @@ def replay(folder: Folder) -> Validation:
     curves = pd.concat([simulated, executed], ignore_index=True) if len(executed) else simulated
     rows = []
     for record in records.values():
-        facts = record.facts
+        told = record.facts
         rows.append(
             {
                 "job": record.key,
-                "job_id": facts.get("job_id", ""),
-                "backend": facts.get("backend", ""),
-                "kind": facts.get("kind", "none yet"),
+                "job_id": told.get("job_id", ""),
+                "backend": told.get("backend", ""),
+                "kind": told.get("kind", "none yet"),
                 "status": record.state,
-                "created": facts.get("created", facts.get("time", ""))[:19].replace("T", " "),
-                "shots": facts.get("shots", 0),
-                "circuits": facts.get("circuits", 0),
-                "qpu_seconds": facts.get("qpu_seconds", 0.0),
+                "created": told.get("created", told.get("time", ""))[:19].replace("T", " "),
+                "shots": told.get("shots", 0),
+                "circuits": told.get("circuits", 0),
+                "qpu_seconds": told.get("qpu_seconds", 0.0),
             }
         )
     facts = (

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from qiskit import QuantumCircuit, transpile
 from qiskit.circuit import Parameter
+from qiskit.providers import BackendV2
 
 from qfl_core.base.errors import HardwareError
 from qfl_core.base.paths import below
@@ -41,9 +43,9 @@ class JobPlan:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A validation, complete: nothing in it depends on what a service answers later.
+    """A complete validation: nothing in it depends on what a service answers later.
 
-    ``samples`` serve the simulated curves, ``local``, a part of them, the backend.
+    ``samples`` are for the simulated curves; ``local``, a part of them, is for the backend.
     """
 
     config: HardwareConfig
@@ -62,7 +64,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> tuple[JobPlan, ...]:
-        """The jobs, one a method, after the readout calibration where it is wanted."""
+        """The jobs: one per method, after the readout calibration where it is wanted."""
         shots, found = self.config.shots, []
         if "readout" in self.config.mitigation:
             found.append(JobPlan(CALIBRATION, 2, 2, shots, self.device.qpu_seconds(2, shots)))
@@ -72,8 +74,8 @@ class Plan:
             found.append(JobPlan(one.method, len(one.rounds), circuits, shots, seconds))
         return tuple(found)
 
-    def pubs(self, key: str) -> list[tuple]:
-        """Return a job's PUBs: one a checkpoint, its parameter array over the samples; or the calibration's two."""
+    def pubs(self, key: str) -> list[tuple[Any, ...]]:
+        """Return a job's PUBs: one per checkpoint, with the samples as parameters; or the calibration's two."""
         if key == CALIBRATION:
             return [(circuit, None, self.config.shots) for circuit in calibration_circuits(self.device)]
         engine = PrimitivesEngine(
@@ -127,8 +129,8 @@ class Plan:
         return "\n".join(lines)
 
 
-def draft(runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: str, profile: str) -> Plan:
-    """Return the plan for the checkpoints of ``runs``, which are of the same config but for the method."""
+def draft(runs: Sequence[RunResult], config: HardwareConfig, backend: BackendV2, *, track: str, profile: str) -> Plan:
+    """Return the plan for the checkpoints of ``runs``, which have the same config except for the method."""
     experiment = runs[0].config
     for run in runs[1:]:
         if run.config.replace(method=experiment.method) != experiment:
@@ -143,7 +145,7 @@ def draft(runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: 
 
 
 def make_plan(
-    runs: Sequence[RunResult], config: HardwareConfig, backend, *, track: str, profile: str, root: Path
+    runs: Sequence[RunResult], config: HardwareConfig, backend: BackendV2, *, track: str, profile: str, root: Path
 ) -> tuple[Plan, Folder]:
     """Return the plan and its folder below ``root``.
 

@@ -1,20 +1,68 @@
-"""IBM's service, asked carefully: credentials from the environment alone, and no answer that could repeat them.
+"""IBM's service: credentials come from the environment alone, and no message repeats them.
 
-Everything that talks to the service goes through :func:`ask`. An error of the client may quote what it was given, so
-it is replaced by one of ours with the credentials blotted out, raised where the original is no longer in reach: no
-cause, no context, nothing that a notebook's traceback could print.
+Everything that talks to the service goes through :func:`ask`. An error of the client may quote the credentials, so
+:func:`ask` replaces it by one of ours with the credentials blotted out. Ours has no cause and no context, so a
+notebook's traceback cannot print the original.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from qfl_core.base.errors import HardwareError, did_you_mean
 
 TOKEN, INSTANCE = "QISKIT_IBM_TOKEN", "QISKIT_IBM_INSTANCE"
 Answer = TypeVar("Answer")
+
+if TYPE_CHECKING:
+    from qiskit.providers import BackendV2
+
+
+class Job(Protocol):
+    """A job of IBM's client, or of its local mode."""
+
+    def job_id(self) -> str:
+        """Return the service's name of the job."""
+
+    def status(self) -> Any:
+        """Return the status: text, or an enumeration whose name is the text."""
+
+    def result(self) -> Any:
+        """Wait for the result and return it."""
+
+    def error_message(self) -> str | None:
+        """Return why the job failed."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return times and QPU seconds."""
+
+
+class Batch(Protocol):
+    """An open batch of jobs."""
+
+    def close(self) -> None:
+        """Take no more jobs."""
+
+
+class Service(Protocol):
+    """The part of IBM's ``QiskitRuntimeService`` that this room uses."""
+
+    def backends(self) -> Sequence[BackendV2]:
+        """Return the account's devices."""
+
+    def backend(self, name: str) -> BackendV2:
+        """Open a device."""
+
+    def job(self, job_id: str) -> Job:
+        """Return a job by its id."""
+
+    def jobs(self, *, job_tags: list[str], limit: int) -> Sequence[Job]:
+        """Return jobs by their tags, newest first."""
+
+    def usage(self) -> dict[str, Any]:
+        """Return what the account has used and has left."""
 
 
 def blotted(text: str) -> str:
@@ -39,11 +87,11 @@ def ask(what: str, function: Callable[..., Answer], *arguments: Any, **options: 
 
 
 def has_credentials() -> bool:
-    """Whether both variables are set."""
+    """Return whether both variables are set."""
     return bool(os.environ.get(TOKEN, "").strip() and os.environ.get(INSTANCE, "").strip())
 
 
-def connect():
+def connect() -> Service:
     """Return the account's service.
 
     Raises
@@ -69,7 +117,7 @@ def connect():
     )
 
 
-def device_backend(service, name: str):
+def device_backend(service: Service, name: str) -> BackendV2:
     """Return the account's backend ``name``; an unknown one is an error with the names there are."""
     names = [str(b.name) for b in ask("the service did not list its backends", service.backends)]
     if name not in names:
@@ -77,14 +125,14 @@ def device_backend(service, name: str):
     return ask(f"the service did not open backend {name!r}", service.backend, name)
 
 
-def remaining_seconds(service) -> float | None:
+def remaining_seconds(service: Service) -> float | None:
     """Return the QPU seconds that the account has left, or None where it does not say."""
     usage = ask("the service did not tell the account's usage", service.usage)
     found = usage.get("usage_remaining_seconds") if isinstance(usage, dict) else None
     return None if found is None else float(found)
 
 
-def jobs_with_tag(service, tag: str) -> list:
+def jobs_with_tag(service: Service, tag: str) -> list[Job]:
     """Return the account's jobs of this tag, newest first."""
     found = ask("the service did not list its jobs", service.jobs, job_tags=[tag], limit=10)
     return list(found)

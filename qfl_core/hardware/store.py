@@ -1,4 +1,4 @@
-"""The folder of one validation: what replay needs, and nothing that a secret could hide in (no pickle).
+"""The folder of one validation: what replay needs, in formats that cannot carry code or secrets (no pickle).
 
 plan.json     settings, origin, circuit size, backend, layout, calibration hash
 inputs.npz    checkpoints, samples, labels, noiseless probabilities
@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import pandas as pd
 from qiskit import QuantumCircuit, qpy
 
 from qfl_core.base.errors import HardwareError
-from qfl_core.base.files import locked, write_text
+from qfl_core.base.files import locked, write_bytes, write_text
 from qfl_core.base.paths import below
 from qfl_core.hardware.device import to_qpy
 from qfl_core.hardware.ledger import Ledger
@@ -35,8 +35,8 @@ class Folder:
         self.path = path
         self.ledger = Ledger(path / "ledger.jsonl")
 
-    def lock(self):
-        """Hold the folder: two processes must not both submit what neither finds in the ledger."""
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the folder, because two processes must not both submit what neither finds in the ledger."""
         return locked(self.path.parent / f".{self.path.name}.lock")
 
     def save_plan(self, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -81,7 +81,7 @@ class Folder:
         return pd.read_csv(path) if path.is_file() else None
 
     def save_counts(self, key: str, attempt: int, counts: list[np.ndarray]) -> tuple[str, str]:
-        """Write a job's counts, one array (samples, 2**qubits) a PUB; return file name and SHA-256."""
+        """Write a job's counts, one array (samples, 2**qubits) per PUB; return file name and SHA-256."""
         name = f"counts/{key}-{attempt}.npz"
         data = _npz({f"pub{i}": array for i, array in enumerate(counts)})
         self._write(name, data)
@@ -99,12 +99,7 @@ class Folder:
     def _write(self, name: str, data: bytes) -> None:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.part")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_bytes(path, data)
 
 
 def folders(root: Path) -> list[Folder]:
@@ -115,7 +110,7 @@ def folders(root: Path) -> list[Folder]:
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # NumPy's stub takes the values for its flag
     return buffer.getvalue()
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.base.errors import RunError
-from qfl_core.base.files import write_bytes, write_text, writing
+from qfl_core.base.files import remove_leftovers, write_bytes, write_text, writing
 from qfl_core.runs.experiment import Record
 from qfl_core.runs.journal import Journal
 from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, to_csv
@@ -54,6 +54,12 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / "config.json", config)
             write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
+
+    def mend(self) -> None:
+        """Remove what a killed process left half-written; for the holder of the run's lock only."""
+        with writing(self.path):
+            remove_leftovers(self.path)
+        self.journal.mend()
 
     def seal(self) -> None:
         """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256."""

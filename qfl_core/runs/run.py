@@ -76,8 +76,8 @@ def _complete(folder: RunFolder, prepared: Prepared, identity: str, trainer: Tra
     federation, config = prepared.federation, prepared.federation.config
     if not folder.is_begun:
         folder.create(config.to_json(), environment(prepared, identity, trainer.transport))
+    folder.mend()
     journal = folder.journal
-    journal.mend()
     done = journal.records()
     state = state_from_json(done[-1]["state"]) if done else None
     name = f"{config.method} {config.dataset} seed {config.seed}"

@@ -1,12 +1,13 @@
-"""A study: some methods over seeds on one track, run or only read, with what its tables and figures need."""
+"""A study: the runs of some methods over some seeds on one track, with what its tables and figures need."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.base.files import write_text
 from qfl_core.base.paths import results_dir
 from qfl_core.config import ExperimentConfig, Profile
-from qfl_core.data import load_splits
+from qfl_core.data import data_source, load_splits
 from qfl_core.data.audit import audit
 from qfl_core.runs import RunResult, finished_run, tidy
 from qfl_core.runs.sweep import grid, sweep
@@ -57,7 +58,7 @@ class Study:
 
     @cached_property
     def reference_scores(self) -> pd.DataFrame:
-        """Scores of the classical references on the same splits: one row a seed and model."""
+        """Scores of the classical references on the same splits: one row per seed and model."""
         return reference_scores({run.config.seed: run.config for run in self.runs}.values(), self.folder)
 
     def references(self, metric: str = "accuracy") -> dict[str, float]:
@@ -66,100 +67,83 @@ class Study:
         return {name: float(means[name]) for name in REFERENCES}
 
 
-#: Settings by the name of a variant: what each changes of the track's config.
-Variants = Mapping[str, Mapping[str, object]]
+#: The name of a variant of a track's settings, e.g. a level of one setting.
+Level = TypeVar("Level", bound=Hashable)
 
 
-def run_study(
+def get_study(
     settings: Profile,
     track: str,
     methods: Iterable[str],
     seeds: Sequence[int],
     folder: Path | None = None,
+    *,
+    train: bool = True,
     **overrides: object,
 ) -> Study:
-    """Run the methods over the seeds, finished runs excepted, and return them as a study.
+    """Return the runs of the methods over the seeds as a study; train those that are not finished yet.
 
-    ``folder`` is ``results/<profile>`` where none is named; ``overrides`` win over the profile's settings.
-    """
-    return run_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
+    A saved run counts only if config, data and code are the same.
 
-
-def read_study(
-    settings: Profile,
-    track: str,
-    methods: Iterable[str],
-    seeds: Sequence[int],
-    folder: Path | None = None,
-    **overrides: object,
-) -> Study:
-    """Return the study from saved runs alone: those of this config, this data and this code.
+    Parameters
+    ----------
+    folder : the results folder; ``results/<profile>`` by default.
+    train : False reads saved runs alone.
+    overrides : settings that win over the profile's.
 
     Raises
     ------
     RunError
-        When some are missing: it names them, and nothing is trained.
+        When ``train`` is False and runs are missing: the message names them.
     """
-    return read_variants(settings, track, methods, seeds, {track: overrides}, folder)[track]
+    return get_variants(settings, track, methods, seeds, {track: overrides}, folder, train=train)[track]
 
 
-def run_variants(
+def get_variants(
     settings: Profile,
     track: str,
     methods: Iterable[str],
     seeds: Sequence[int],
-    variants: Variants,
+    variants: Mapping[Level, Mapping[str, object]],
     folder: Path | None = None,
-) -> dict[str, Study]:
-    """Run a study for each variant of the track's settings, all in one sweep; finished runs are only read."""
-    return _studies(settings, track, methods, seeds, variants, folder, sweep)
+    *,
+    train: bool = True,
+) -> dict[Level, Study]:
+    """Return one study per variant of the track's settings; one sweep trains what is missing in any of them.
 
-
-def read_variants(
-    settings: Profile,
-    track: str,
-    methods: Iterable[str],
-    seeds: Sequence[int],
-    variants: Variants,
-    folder: Path | None = None,
-) -> dict[str, Study]:
-    """Return what :func:`run_variants` would, from saved runs alone; :class:`RunError` where some are missing."""
-
-    def refuse(missing: list[ExperimentConfig], _: Path) -> list[RunResult]:
-        some = ", ".join(f"{config.method} seed {config.seed}" for config in missing[:4])
-        raise RunError(
-            f"{len(missing)} runs of track {track!r} are not in results/{settings.name} for this code and data "
-            f"({some}{', ...' if len(missing) > 4 else ''}); run notebooks 02 to 04 first: make reproduce"
-        )
-
-    return _studies(settings, track, methods, seeds, variants, folder, refuse)
-
-
-def _studies(
-    settings: Profile,
-    track: str,
-    methods: Iterable[str],
-    seeds: Sequence[int],
-    variants: Variants,
-    folder: Path | None,
-    complete: Callable[[list[ExperimentConfig], Path], list[RunResult]],
-) -> dict[str, Study]:
-    """Return a study for each variant; ``complete`` gives the runs of configs that no finished run has."""
+    ``variants`` maps the name of each variant to the settings that it changes; all else is as in :func:`get_study`.
+    """
     folder, methods = folder or results_dir(settings.name), list(methods)
     configs = {
         name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
         for name, overrides in variants.items()
     }
     wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
-    data = load_splits(wanted[0]).provenance.sha256
-    found = {config: finished_run(config, data, folder) for config in wanted}
-    missing = [config for config, run in found.items() if run is None]
+    data = data_source(wanted[0]).sha256
+    runs: dict[ExperimentConfig, RunResult] = {}
+    missing = []
+    for config in wanted:
+        run = finished_run(config, data, folder)
+        if run is None:
+            missing.append(config)
+        else:
+            runs[config] = run
+    if missing and not train:
+        raise RunError(_not_there(missing, track, settings.name))
     if missing:
-        found |= zip(missing, complete(missing, folder), strict=True)
+        runs |= zip(missing, sweep(missing, folder), strict=True)
     return {
-        name: Study(track, settings.name, tuple(found[config] for config in group), folder)
+        name: Study(track, settings.name, tuple(runs[config] for config in group), folder)
         for name, group in configs.items()
     }
+
+
+def _not_there(missing: list[ExperimentConfig], track: str, profile: str) -> str:
+    some = ", ".join(f"{config.method} seed {config.seed}" for config in missing[:4])
+    return (
+        f"{len(missing)} runs of track {track!r} are not in results/{profile} for this code and data "
+        f"({some}{', ...' if len(missing) > 4 else ''}); run notebooks 02 to 04 first: make reproduce"
+    )
 
 
 def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
 from qfl_core.algorithm.methods import method_named
-from qfl_core.analysis import intervals
+from qfl_core.analysis.inference import intervals, student_half
+from qfl_core.analysis.summary import interval_texts
+from qfl_core.base.numbers import count, number
 from qfl_core.base.paths import results_dir
 from qfl_core.config import Profile
-from qfl_core.data import load_splits
+from qfl_core.data import data_source
 from qfl_core.runs.study import Study
 from qfl_core.runs.sweep import grid
 from qfl_core.studies.pooled import pooled_scores
@@ -29,9 +30,9 @@ SHARE = 0.95
 class EncodingSearch:
     """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
 
-    Columns of ``table``: the choices, ``mean``, ``low`` and ``high`` (95 % over seeds), ``seeds``, ``behind``
-    (difference from the best), ``tied`` (that difference is within the margin that seeds explain, the same for all) and
-    ``preferred``: the first tied one in the order of the choices.
+    Columns of ``table``: the choices; ``mean``, ``low`` and ``high`` (95 % over seeds); ``seeds``; ``behind``, the
+    difference from the best; ``tied``, whether chance over seeds explains that difference; and ``preferred``, which
+    marks the first tied one in the order of the choices.
     """
 
     choices: tuple[str, ...]
@@ -40,15 +41,15 @@ class EncodingSearch:
 
 
 def encoding_search(
-    settings: Profile, track: str, part: Mapping[str, Any], folder: Path | None = None, train: bool = True
+    settings: Profile, track: str, section: Mapping[str, Any], folder: Path | None = None, *, train: bool = True
 ) -> EncodingSearch:
     """Train the pooled QNN with every encoding and compare them on the validation part; the test part is not used.
 
-    ``part`` holds ``seeds`` and ``choices``: the values to try by setting, the simpler ones first. Without ``train``,
-    models are only read.
+    ``section`` holds ``seeds`` and ``choices``: for each setting the values to try, the simpler ones first. ``train``
+    False reads saved models alone.
     """
     folder = folder or results_dir(settings.name)
-    choices, seeds = dict(part["choices"]), list(part["seeds"])
+    choices, seeds = dict(section["choices"]), list(section["seeds"])
     configs = grid(settings.config(track), **choices, seed=seeds)
     scores = pooled_scores(configs, folder, train=train)
     scores = scores[scores["part"] == "val"].assign(place=lambda rows: rows["config"] // len(seeds))
@@ -60,16 +61,17 @@ def encoding_search(
     for name in reversed(choices):
         found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
     table = found.drop(columns="place").sort_values("mean", ascending=False, kind="stable", ignore_index=True)
-    source = f"data: {load_splits(configs[0]).source}"
+    source = f"data: {data_source(configs[0]).kind}"
     facts = (source, "engine: statevector (exact), pooled data", f"{len(seeds)} seeds", f"profile {settings.name}")
     return EncodingSearch(tuple(choices), table, facts)
 
 
 def _margin(scores: np.ndarray) -> float:
-    """Return how far from the best of all columns a column of ``scores`` (seeds, columns) may be by chance.
+    """Return how far a column of ``scores`` (seeds, columns) may be from the best column by chance.
 
-    What remains beside the effects of seed and column estimates one variance for all, so that of two columns the lower
-    never counts as tied where the higher does not. 95 % for all comparisons with the best together (Bonferroni).
+    The residuals of an additive model (seed + column) estimate one variance for all columns. Because the margin is the
+    same for all, no column is tied while a better one is not. All comparisons with the best hold together at 95 %
+    (Bonferroni).
     """
     seeds, columns = scores.shape
     free = (seeds - 1) * (columns - 1)
@@ -77,12 +79,12 @@ def _margin(scores: np.ndarray) -> float:
         return np.inf
     residuals = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     error = np.sqrt(2 / seeds * (residuals**2).sum() / free)
-    return float(student.ppf(1 - 0.025 / (columns - 1), free) * error)
+    return float(student_half(error, free, confidence=1 - 0.05 / (columns - 1)))
 
 
 @dataclass(frozen=True, eq=False)
 class CleanStudy:
-    """A study on a clean track beside its references; ``metric`` is the score that has to reach the reference's."""
+    """A study on a clean track with its references; ``metric`` names the score that has to reach the reference."""
 
     study: Study
     metric: str
@@ -95,14 +97,15 @@ class CleanStudy:
 
     def means(self, metric: str) -> dict[str, float]:
         """Return each reference's mean over seeds."""
-        return self.references.groupby("model", sort=False)[metric].mean().to_dict()
+        means = self.references.groupby("model", sort=False)[metric].mean()
+        return {str(model): float(mean) for model, mean in means.items()}
 
     @property
     def reached(self) -> pd.DataFrame:
-        """The first round, and all circuit executions up to it, at which a run scores 95 % of the reference.
+        """The first round in which a run scores 95 % of the reference, and all circuit executions up to that round.
 
-        One row a method and seed; NaN where a run never does. The reference is the logistic regression that the same
-        seed trains on the same angles, and circuits count training, calibration, monitoring, selection and tuning.
+        One row per method and seed; NaN where a run never does. The reference is the logistic regression that the same
+        seed trains on the same angles. Circuits of training, calibration, monitoring, selection and tuning count.
         """
         rounds = with_executions(self.study.rounds)
         goal = SHARE * rounds["seed"].map(self.reference())
@@ -123,8 +126,7 @@ class CleanStudy:
         for metric in ("accuracy", "balanced_accuracy", "roc_auc", "fairness_gap"):
             rows = pd.concat([last, self.references]) if metric != "fairness_gap" else last
             found = intervals(rows, metric, ["model"]).set_index("model")
-            half = ((found["high"] - found["low"]) / 2).map(" ± {:.3f}".format)
-            columns[metric.replace("_", " ")] = found["mean"].map("{:.3f}".format) + half
+            columns[metric.replace("_", " ")] = interval_texts(found, digits=3)
         for name, values in self._cost().items():
             columns[name] = values
         order = columns["accuracy"].index
@@ -135,12 +137,12 @@ class CleanStudy:
         reached["model"] = reached["method"].map({name: method_named(name).label for name in self.study.methods})
         groups = reached.groupby("model", sort=False)
         share = groups["round"].agg(lambda r: f"{r.notna().sum()}/{len(r)}")
-        # A run that never arrives counts as infinitely late, so the median says what half of the seeds need.
+        # A run that never reaches the goal counts as infinitely late: the median says what half of the seeds need.
         median = reached.fillna(np.inf).groupby("model", sort=False)[["round", "executions"]].median()
         return {
             "seeds at 95 %": share,
-            "rounds to 95 %": median["round"].map("{:.0f}".format).replace("inf", "never"),
-            "executions to 95 %": median["executions"].map("{:,.0f}".format).replace("inf", "never"),
+            "rounds to 95 %": median["round"].map(lambda value: number(value, 0)).replace("inf", "never"),
+            "executions to 95 %": median["executions"].map(count).replace("inf", "never"),
         }
 
 
@@ -150,11 +152,11 @@ def with_executions(rounds: pd.DataFrame) -> pd.DataFrame:
     return rounds.assign(executions=spent.groupby([rounds["method"], rounds["seed"]]).cumsum())
 
 
-def clean_study(study: Study, metric: str, train: bool = True) -> CleanStudy:
+def clean_study(study: Study, metric: str, *, train: bool = True) -> CleanStudy:
     """Add logistic regression, gradient boosting and the pooled QNN, on the study's own splits, as references.
 
-    ``metric`` (``accuracy`` or ``roc_auc``) decides when a run has reached the reference. Without ``train``, pooled
-    models are only read.
+    ``metric`` (``accuracy`` or ``roc_auc``) decides when a run has reached the reference. ``train`` False reads saved
+    pooled models alone.
     """
     configs = list({run.config.seed: run.config for run in study.runs}.values())
     pooled = pooled_scores(configs, study.folder, train=train)

@@ -1,8 +1,8 @@
-"""Do the extras help? Each one beside the method that it is without its own switch, over paired seeds."""
+"""Do the extras help? Each one is compared, over paired seeds, with its base: the same method without one switch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,10 @@ from qfl_core.analysis import compare
 from qfl_core.analysis.compare import paired_values
 from qfl_core.analysis.inference import step_down
 from qfl_core.base.errors import ConfigError
+from qfl_core.base.numbers import number
 from qfl_core.base.streams import stream
 from qfl_core.config import Profile
-from qfl_core.runs.study import Study, read_study, run_study
+from qfl_core.runs.study import Study, get_study
 
 #: Each extra with its base.
 BASES = {"scaffold-qfl": "duqfl-best", "duqfl-learned": "duqfl-prox"}
@@ -32,7 +33,7 @@ LEVEL, NO_DIFFERENCE = 0.05, "no difference shown"
 
 @dataclass(frozen=True, eq=False)
 class ExtrasStudy:
-    """The extras and their bases on several tracks, by track."""
+    """The runs of the extras and their bases, one study per track."""
 
     studies: Mapping[str, Study]
 
@@ -45,10 +46,10 @@ class ExtrasStudy:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """One row a track, extra and metric: extra - base in the last round.
+        """One row per track, extra and metric: extra - base in the last round.
 
-        ``low`` and ``high`` bound the mean difference (95 %), ``p`` is the sign-flip test's, corrected for all rows
-        together, and ``verdict`` is ``better`` or ``worse`` where both agree, else ``no difference shown``.
+        ``low`` and ``high`` bound the mean difference (95 %), and ``p`` comes from the sign-flip test, corrected for
+        all rows. ``verdict`` is ``better`` or ``worse`` where interval and test agree, else ``no difference shown``.
         """
         rows, values = [], {}
         for track, study in self.studies.items():
@@ -80,7 +81,7 @@ class ExtrasStudy:
 
     @cached_property
     def factors(self) -> pd.DataFrame:
-        """What learning made of FedAvg's weights, a row a track, seed and client of the last round.
+        """How learning changed FedAvg's weights: one row per track, seed and client of the last round.
 
         ``factor`` is Theta_i over n_i / sum of n: 1 where nothing was learnt.
         """
@@ -93,33 +94,34 @@ class ExtrasStudy:
         return pd.concat(parts, ignore_index=True)
 
     def verdict(self) -> str:
-        """Return what the seeds show of each extra, in a sentence."""
+        """Return one sentence per extra: what the seeds show of it."""
         lines = []
-        for extra, rows in self.differences.groupby("extra", sort=False):
+        for extra, base in BASES.items():
+            rows = self.differences[self.differences["extra"] == extra]
+            shown = rows[rows["verdict"] != NO_DIFFERENCE]
             told = [
-                f"{METRICS[row.metric][0].lower()} on {row.track} {row.verdict} ({row.mean:+.3f})"
-                for row in rows[rows["verdict"] != NO_DIFFERENCE].itertuples()
+                f"{METRICS[metric][0].lower()} on {track} {verdict} ({number(mean, signed=True)})"
+                for metric, track, verdict, mean in zip(
+                    *(shown[column] for column in ("metric", "track", "verdict", "mean")), strict=True
+                )
             ]
             outcome = "; ".join(told) or NO_DIFFERENCE
-            lines.append(
-                f"{extra} against {BASES[extra]}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}"
-            )
+            lines.append(f"{extra} against {base}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}")
         return "\n".join(lines)
 
 
-def run_extras(settings: Profile, part: Mapping[str, Any], folder: Path | None = None) -> ExtrasStudy:
-    """Run the extras and their bases on the part's ``tracks`` over its ``seeds``, finished runs excepted."""
-    return _extras(settings, part, folder, run_study)
+def extras_study(
+    settings: Profile, section: Mapping[str, Any], folder: Path | None = None, *, train: bool = True
+) -> ExtrasStudy:
+    """Compare the extras with their bases on the ``tracks`` and over the ``seeds`` that the profile's section lists.
 
-
-def read_extras(settings: Profile, part: Mapping[str, Any], folder: Path | None = None) -> ExtrasStudy:
-    """Return the same from saved runs alone; :class:`qfl_core.base.errors.RunError` where some are missing."""
-    return _extras(settings, part, folder, read_study)
-
-
-def _extras(settings: Profile, part: Mapping[str, Any], folder: Path | None, get: Callable) -> ExtrasStudy:
+    ``train`` False reads saved runs alone, see :func:`qfl_core.runs.study.get_study`.
+    """
     for name in ("tracks", "seeds"):
-        if not part.get(name):
-            raise ConfigError(f"extensions: {name} must list at least one value, got {part.get(name)!r}")
+        if not section.get(name):
+            raise ConfigError(f"extensions: {name} must list at least one value, got {section.get(name)!r}")
     methods = list(dict.fromkeys(name for pair in BASES.items() for name in reversed(pair)))
-    return ExtrasStudy({track: get(settings, track, methods, part["seeds"], folder) for track in part["tracks"]})
+    seeds = section["seeds"]
+    return ExtrasStudy(
+        {track: get_study(settings, track, methods, seeds, folder, train=train) for track in section["tracks"]}
+    )

@@ -8,13 +8,15 @@ coherent error, which is what decoupling and twirling act on: the table shows th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from qiskit import QuantumCircuit, transpile
 from qiskit.circuit import Delay, pauli_twirl_2q_gates
 from qiskit.circuit.library import XGate
-from qiskit.transpiler import PassManager
+from qiskit.providers import BackendV2
+from qiskit.transpiler import PassManager, Target
 from qiskit.transpiler.passes import ALAPScheduleAnalysis, PadDelay, PadDynamicalDecoupling
 
 from qfl_core.base.streams import stream
@@ -33,10 +35,9 @@ SHOTS = 8192  # enough that the draw does not hide what mitigation wins
 
 
 def mitigation_table(runs: Sequence[RunResult], config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
-    """Return accuracy and total variation distance with each kind of mitigation, the last checkpoints' mean.
+    """Return accuracy and total variation distance of the last checkpoints, one row per kind of mitigation.
 
-    Of the samples that the backend would execute, the first ``samples`` are used; columns hold the mean over the runs'
-    methods.
+    The numbers are means over the runs' methods, on the first ``samples`` samples that the backend would execute.
     """
     plan = draft(runs, config, snapshot(config), track="", profile="")
     X, y = plan.local.X[:samples], plan.local.y[:samples]
@@ -78,7 +79,7 @@ def _variants(device: Device, decoupled: bool, twirled: bool, seed: int) -> list
         circuits = pauli_twirl_2q_gates(device.transpiled, seed=seed, num_twirls=TWIRLS)
         # The Paulis melt into their neighbours: a twirled circuit has the same two-qubit gates and depth.
         circuits = transpile(circuits, device.backend, optimization_level=1, routing_method="none")
-    target = device.backend.target
+    target = _target(device)
     pad = (
         PadDynamicalDecoupling(target=target, dd_sequence=[XGate(), XGate()]) if decoupled else PadDelay(target=target)
     )
@@ -86,8 +87,12 @@ def _variants(device: Device, decoupled: bool, twirled: bool, seed: int) -> list
     return [_only(c, used) for c in PassManager([ALAPScheduleAnalysis(target=target), pad]).run(circuits)]
 
 
+def _target(device: Device) -> Target:
+    return cast(BackendV2, device.backend).target
+
+
 def _only(circuit: QuantumCircuit, qubits: set[int]) -> QuantumCircuit:
-    """Return the circuit without what padding put on qubits that it does not use."""
+    """Return the circuit without the delays and pulses that padding put on unused qubits."""
     kept = circuit.copy_empty_like()
     for instruction in circuit.data:
         if instruction.operation.name == "barrier":
@@ -98,11 +103,11 @@ def _only(circuit: QuantumCircuit, qubits: set[int]) -> QuantumCircuit:
 
 
 def _distributions(device: Device, circuit: QuantumCircuit, X: np.ndarray, theta: np.ndarray) -> np.ndarray:
-    """Return the exact outcome probabilities (n, 2**qubits) before readout, idle qubits relaxing."""
+    """Return the exact outcome probabilities (n, 2**qubits) before readout; idle qubits relax."""
     from qiskit_aer import AerSimulator
     from qiskit_aer.noise import RelaxationNoisePass
 
-    target = device.backend.target
+    target = _target(device)
     t1s = [q.t1 or np.inf for q in target.qubit_properties]
     # A calibration may report T2 > 2 T1, which no qubit can have.
     t2s = [min(q.t2 or np.inf, 2 * t1) for q, t1 in zip(target.qubit_properties, t1s, strict=True)]

@@ -1,4 +1,4 @@
-"""How much noise and how few shots do trained models bear? Ours, on the density engine, over seeds.
+"""How much noise and how few shots can our trained models bear? Computed with the density engine, over seeds.
 
 Two tables: the last checkpoint of every run over noise scale and shots, and every checkpoint under the device's own
 noise, which is what the claim "Prox checkpoints are steadier, and close to the simulators" is tested on.
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from qiskit.providers import BackendV2
 
-from qfl_core.algorithm.metrics import roc_auc
+from qfl_core.algorithm.metrics import classification
 from qfl_core.analysis.measures import device_distance, device_unsteadiness
 from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
@@ -32,15 +33,15 @@ def study_device(run: RunResult, config: HardwareConfig) -> Device:
     return compile_for(make_qnn(run.config), snapshot(config), config.optimization_level)
 
 
-def snapshot(config: HardwareConfig):
+def snapshot(config: HardwareConfig) -> BackendV2:
     """Return the fake backend of the config, or that of the device it names."""
     return fake_backend(config.backend) if config.is_local else fake_twin(config.backend)
 
 
 def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
-    """Return the last checkpoints' scores for every noise scale and number of shots, 0 shots being exact values.
+    """Return the last checkpoints' scores for every noise scale and number of shots; 0 shots means exact values.
 
-    One row a method, seed, noise scale and shots, on the whole test part; runs share features and circuit.
+    One row per method, seed, noise scale and number of shots, on the whole test part; runs share features and circuit.
     """
     device = device or study_device(runs[0], config)
     parts = {run.config.seed: load_splits(run.config).test for run in runs}
@@ -66,7 +67,7 @@ def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device
 def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: Device | None = None) -> pd.DataFrame:
     """Return every checkpoint's accuracy, noiseless and under the device's noise at ``config.shots``.
 
-    One row a method, seed, checkpoint and kind (exact, shots, noisy), on the whole test part.
+    One row per method, seed, checkpoint and kind (exact, shots, noisy), on the whole test part.
     """
     device = device or study_device(runs[0], config)
     exact, noisy = make_engine("statevector", device.qnn), device.density()
@@ -87,7 +88,7 @@ def checkpoint_table(runs: Sequence[RunResult], config: HardwareConfig, device: 
 
 
 def checkpoints_file(runs: Sequence[RunResult], config: HardwareConfig, folder: Path) -> Path:
-    """Return where the checkpoint table of these runs under this config is kept; other runs have another file."""
+    """Return the path of the checkpoint table of these runs under this config; other runs have another file."""
     parts = [repr(config), *sorted(run.environment["identity"] for run in runs)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return folder / "studies" / f"checkpoints-{digest[:12]}.csv"
@@ -100,10 +101,10 @@ def store_checkpoints(table: pd.DataFrame, path: Path) -> None:
 
 
 def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
-    """Return, for each method and seed, how unsteady the checkpoints are and how far from the simulator.
+    """Return how unsteady the checkpoints are and how far from the exact ones, one row per method and seed.
 
-    ``unsteadiness`` and ``distance`` are the claim's own measures of the accuracies of that kind; ``tvd`` is the mean
-    total variation distance. Lower is better in all three.
+    ``unsteadiness`` and ``distance`` are the measures that the claim uses, of the accuracies of this kind; ``tvd`` is
+    the mean total variation distance. Lower is better in all three.
     """
     rows = []
     for (method, seed), found in table.groupby(["method", "seed"], sort=False):
@@ -124,10 +125,5 @@ def steadiness(table: pd.DataFrame, kind: str = "noisy") -> pd.DataFrame:
 
 
 def _scores(y: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    both = 0 < y.sum() < len(y)
-    predicted = p >= 0.5
-    return {
-        "accuracy": float((predicted == (y == 1)).mean()),
-        "balanced_accuracy": float((predicted[y == 1].mean() + 1 - predicted[y == 0].mean()) / 2) if both else np.nan,
-        "roc_auc": roc_auc(y, p) if both else float("nan"),
-    }
+    found = classification(y, p)
+    return {name: found[name] for name in ("accuracy", "balanced_accuracy", "roc_auc")}

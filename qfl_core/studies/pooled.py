@@ -1,4 +1,4 @@
-"""The pooled QNN: the same circuit trained on all clients' data at once, the ceiling of federated training."""
+"""The pooled QNN: the same circuit trained on all clients' data at once, the best that federated training can reach."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from qfl_core.base.files import write_text
 from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import Splits, load_splits
-from qfl_core.engines import make_engine
+from qfl_core.data import Splits, data_source, load_splits
+from qfl_core.engines.statevector import StatevectorEngine
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.prepare import make_qnn
 
@@ -55,18 +55,18 @@ def pooled_qnn(
     Returns the metrics of :func:`qfl_core.algorithm.metrics.classification` for ``val`` and ``test``.
     """
     qnn = make_qnn(config)
-    engine = make_engine("statevector", qnn)
+    engine = StatevectorEngine(qnn)  # the engine with exact gradients
     encoded = {name: engine.encode(part.X) for name, part in splits.parts.items()}
     y = splits.train.y
-    weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half a class
-    loss_: Loss = resolve(LOSSES[config.loss])
+    weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half per class
+    task: Loss = resolve(LOSSES[config.loss])
 
     def loss(points: np.ndarray) -> np.ndarray:
-        return loss_.value(engine.probabilities(encoded["train"], points), y, EXACT_MARGIN) @ weight
+        return task.value(engine.probabilities(encoded["train"], points), y, EXACT_MARGIN) @ weight
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         p = engine.probabilities(encoded["train"], theta)
-        return engine.pullback(encoded["train"], theta, weight * loss_.slope(p, y, EXACT_MARGIN))
+        return engine.pullback(encoded["train"], theta, weight * task.slope(p, y, EXACT_MARGIN))
 
     ends = []
     for start in range(recipe.starts):
@@ -81,15 +81,15 @@ def pooled_qnn(
 
 
 def pooled_scores(
-    configs: Iterable[ExperimentConfig], folder: Path, recipe: Recipe = DEFAULT_RECIPE, train: bool = True
+    configs: Iterable[ExperimentConfig], folder: Path, recipe: Recipe = DEFAULT_RECIPE, *, train: bool = True
 ) -> pd.DataFrame:
-    """Return one row a config and part (``val``, ``test``): its place among the configs, seed, part, metrics.
+    """Return one row per config and part (``val``, ``test``): its place among the configs, seed, part, metrics.
 
-    Scores are kept in ``pooled/`` of the folder under the digest of config, data, code and recipe. Without ``train``,
-    a missing one is a :class:`RunError`.
+    Scores are kept in ``pooled/`` of the folder under the digest of config, data, code and recipe. With ``train`` False
+    a missing one is a :class:`RunError`, and nothing is trained.
     """
     wanted = [ExperimentConfig(**{name: getattr(c, name) for name in _POOLED_FIELDS}) for c in configs]
-    data = {name: load_splits(c).provenance.sha256 for name, c in {c.dataset: c for c in wanted}.items()}
+    data = {name: data_source(c).sha256 for name, c in {c.dataset: c for c in wanted}.items()}
     paths = [folder / "pooled" / f"{_digest(c, data[c.dataset], recipe)}.csv" for c in wanted]
     missing = {path: c for path, c in zip(paths, wanted, strict=True) if not path.is_file()}
     if missing and not train:

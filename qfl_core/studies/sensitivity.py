@@ -1,4 +1,4 @@
-"""What DUQFL-Prox depends on: one setting at a time, and the controller against itself with phi frozen."""
+"""What does DUQFL-Prox depend on? One setting at a time, and a learnt controller against a frozen one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from qfl_core.analysis import intervals
+from qfl_core.analysis.inference import intervals
+from qfl_core.analysis.summary import interval_texts
 from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.numbers import interval, significant
 from qfl_core.config import Profile
-from qfl_core.runs.study import Study, read_variants, run_variants
+from qfl_core.runs.study import Study, get_variants
 
 METHOD = "duqfl-prox"
 #: The metrics of every sensitivity figure: column of the last round and title.
@@ -36,18 +38,17 @@ def _dirichlet(level: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to vary: its axis label, whether the axis is logarithmic, and the config's fields for a level."""
+    """A setting to vary: its axis label, and the config's fields for a level."""
 
     label: str
     overrides: Callable[[Any], Mapping[str, Any]]
-    is_log: bool = False
 
 
 SETTINGS: dict[str, Setting] = {
-    "mu": Setting("proximal coefficient μ", lambda level: {"mu": level}, is_log=True),
+    "mu": Setting("proximal coefficient μ", lambda level: {"mu": level}),
     "skew_ratio": Setting("share of a client's preferred label", lambda level: {"skew_ratio": level}),
-    "dirichlet_alpha": Setting("Dirichlet concentration α", _dirichlet, is_log=True),
-    "clients": Setting("clients N", lambda level: {"clients": level}, is_log=True),
+    "dirichlet_alpha": Setting("Dirichlet concentration α", _dirichlet),
+    "clients": Setting("clients N", lambda level: {"clients": level}),
     "participation": Setting("share of clients in a round", lambda level: {"participation": level}),
 }
 
@@ -80,10 +81,9 @@ class Sensitivity:
         return pd.concat(found, ignore_index=True)
 
     def summary(self) -> pd.DataFrame:
-        """Return ``mean ± half interval`` of each metric, one row a track and level."""
+        """Return ``mean ± half interval`` of each metric, one row per track and level."""
         found = self.table()
-        half = (found["high"] - found["low"]) / 2
-        found["text"] = found["mean"].map("{:.3f}".format) + half.map(" ± {:.3f}".format)
+        found["text"] = interval_texts(found, digits=3)
         wide = found.pivot(index=["track", "level"], columns="metric", values="text")
         order = self.last[["track", "level"]].drop_duplicates()
         return wide.loc[pd.MultiIndex.from_frame(order), list(METRICS)].rename(columns=METRICS)
@@ -94,7 +94,7 @@ class ControllerStudy(Sensitivity):
     """DUQFL-Prox with phi frozen, and with phi refined every m rounds at rate alpha_out: levels ``(m, alpha_out)``."""
 
     def gains(self, metric: str = "global_accuracy") -> pd.DataFrame:
-        """Return learnt - frozen over paired seeds: one row a track and level.
+        """Return learnt - frozen over paired seeds: one row per track and level.
 
         Intervals hold together for all levels of a track (Bonferroni). The verdict is ``higher``, ``lower`` or ``no
         difference shown``.
@@ -119,68 +119,65 @@ class ControllerStudy(Sensitivity):
         return pd.DataFrame(rows)
 
     def verdict(self, metric: str = "global_accuracy") -> str:
-        """Return the outcome in a sentence for each track."""
+        """Return one sentence per track on the outcome."""
         lines = []
         for track, rows in self.gains(metric).groupby("track", sort=False):
             higher, lower = (int((rows["verdict"] == word).sum()) for word in ("higher", "lower"))
-            best = rows.loc[rows["mean"].idxmax()]
+            best = rows.iloc[int(rows["mean"].argmax())]
+            largest = interval(best["mean"], best["low"], best["high"], signed=True)
             lines.append(
                 f"{track}: of {len(rows)} learnt controllers, {higher} end with higher {METRICS[metric].lower()} than "
-                f"phi frozen, {lower} with lower; the largest difference is {best['mean']:+.3f} "
-                f"[{best['low']:+.3f}, {best['high']:+.3f}] at {best['level']} over {int(best['seeds'])} seeds"
+                f"phi frozen, {lower} with lower; the largest difference is {largest} at {best['level']} over "
+                f"{int(best['seeds'])} seeds"
             )
         return "\n".join(lines)
 
 
-def run_sensitivity(settings: Profile, part: Mapping[str, Any], name: str, folder: Path | None = None) -> Sensitivity:
-    """Vary one setting of :data:`SETTINGS` over the levels that the part lists, finished runs excepted."""
-    return _vary(settings, part, name, folder, run_variants)
+def sensitivity_study(
+    settings: Profile, section: Mapping[str, Any], name: str, folder: Path | None = None, *, train: bool = True
+) -> Sensitivity:
+    """Vary one setting of :data:`SETTINGS` over the levels that the profile's section lists.
 
-
-def read_sensitivity(settings: Profile, part: Mapping[str, Any], name: str, folder: Path | None = None) -> Sensitivity:
-    """Return the same from saved runs alone; :class:`qfl_core.base.errors.RunError` where some are missing."""
-    return _vary(settings, part, name, folder, read_variants)
-
-
-def run_controller(settings: Profile, part: Mapping[str, Any], folder: Path | None = None) -> ControllerStudy:
-    """Run the learnt controllers of the part's ``controller`` section and the frozen one."""
-    return _controllers(settings, part, folder, run_variants)
-
-
-def read_controller(settings: Profile, part: Mapping[str, Any], folder: Path | None = None) -> ControllerStudy:
-    """Return the same from saved runs alone."""
-    return _controllers(settings, part, folder, read_variants)
-
-
-def _vary(settings: Profile, part: Mapping[str, Any], name: str, folder: Path | None, get: Callable) -> Sensitivity:
+    ``train`` False reads saved runs alone, see :func:`qfl_core.runs.study.get_study`.
+    """
     if name not in SETTINGS:
         raise ConfigError(f"unknown sensitivity {name!r}{did_you_mean(name, SETTINGS)}; known: {', '.join(SETTINGS)}")
-    variants = {level: SETTINGS[name].overrides(level) for level in _listed(part, name)}
-    return Sensitivity(name, _studies(settings, part, variants, folder, get))
+    variants = {level: SETTINGS[name].overrides(level) for level in _listed(section, name)}
+    return Sensitivity(name, _studies(settings, section, variants, folder, train))
 
 
-def _controllers(settings: Profile, part: Mapping[str, Any], folder: Path | None, get: Callable) -> ControllerStudy:
-    grid = _listed(part, "controller")
+def controller_study(
+    settings: Profile, section: Mapping[str, Any], folder: Path | None = None, *, train: bool = True
+) -> ControllerStudy:
+    """Compare the learnt controllers that the section lists under ``controller`` with the frozen one.
+
+    ``train`` False reads saved runs alone, see :func:`qfl_core.runs.study.get_study`.
+    """
+    grid = _listed(section, "controller")
     variants = {FROZEN: {"outer_period": 0}} | {
-        f"m = {period}, α = {rate:g}": {"outer_period": period, "outer_learning_rate": rate}
+        f"m = {period}, α = {significant(rate, 6)}": {"outer_period": period, "outer_learning_rate": rate}
         for period, rate in itertools.product(grid["outer_period"], grid["outer_learning_rate"])
     }
-    return ControllerStudy("controller", _studies(settings, part, variants, folder, get))
+    return ControllerStudy("controller", _studies(settings, section, variants, folder, train))
 
 
 def _studies(
-    settings: Profile, part: Mapping[str, Any], variants: Mapping, folder: Path | None, get: Callable
+    settings: Profile,
+    section: Mapping[str, Any],
+    variants: Mapping[Any, Mapping[str, object]],
+    folder: Path | None,
+    train: bool,
 ) -> dict[str, dict[Any, Study]]:
-    """Return the studies by track and level; ``settings`` of the part holds what a track changes for all of them."""
+    """Return the studies by track and level; the section's ``settings`` are what a track changes for all levels."""
     found = {}
-    for track in _listed(part, "tracks"):
-        own = (part.get("settings") or {}).get(track, {})
+    for track in _listed(section, "tracks"):
+        own = (section.get("settings") or {}).get(track, {})
         together = {level: {**own, **overrides} for level, overrides in variants.items()}
-        found[track] = get(settings, track, [METHOD], _listed(part, "seeds"), together, folder)
+        found[track] = get_variants(settings, track, [METHOD], _listed(section, "seeds"), together, folder, train=train)
     return found
 
 
-def _listed(part: Mapping[str, Any], name: str) -> Any:
-    if not part.get(name):
-        raise ConfigError(f"sensitivity: {name} must list at least one value, got {part.get(name)!r}")
-    return part[name]
+def _listed(section: Mapping[str, Any], name: str) -> Any:
+    if not section.get(name):
+        raise ConfigError(f"sensitivity: {name} must list at least one value, got {section.get(name)!r}")
+    return section[name]

@@ -5,7 +5,9 @@ Both run on a small federation with exact probabilities, in seconds, from named 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -49,13 +51,13 @@ def check_theory(seeds: int = 10, draws: int = 16) -> Theory:
     return Theory(max(errors), tuple(outer_descent(federation, draws) for federation in federations))
 
 
-def central_difference(function, at: np.ndarray, step: float) -> np.ndarray:
+def central_difference(function: Callable[[np.ndarray], float], at: np.ndarray, step: float) -> np.ndarray:
     """Return the gradient of a scalar function at a point of any shape, by central differences."""
     gradient = np.zeros(at.size)
     for j in range(at.size):
-        shift = np.zeros(at.size)
-        shift[j] = step
-        shift = shift.reshape(at.shape)
+        moved = np.zeros(at.size)
+        moved[j] = step
+        shift = moved.reshape(at.shape)
         gradient[j] = (function(at + shift) - function(at - shift)) / (2 * step)
     return gradient.reshape(at.shape)
 
@@ -74,9 +76,14 @@ def proximal_gradient_error(federation: Federation, step: float = 1e-5) -> float
     errors = []
     for i in range(len(batch.client_ids)):
         alone = whole.of_client(i)
-        measured = central_difference(lambda point, alone=alone: alone.at_points(point[None])[0], theta, step)
+        measured = central_difference(partial(_value, alone), theta, step)
         errors.append(np.abs(alone.gradient(theta) - measured).max() / np.abs(measured).max())
     return float(max(errors))
+
+
+def _value(objective: Objective, theta: np.ndarray) -> float:
+    """Return the objective of one client at one point."""
+    return float(objective(theta[None, None])[0, 0])
 
 
 def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -> float:

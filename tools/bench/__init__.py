@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tools.bench.figure import draw
-from tools.bench.measure import TARGETS, run_bench
+from tools.bench.measure import run_bench
+from tools.bench.record import TARGETS
 from tools.bench.report import table
 
 __all__ = ["TARGETS", "draw", "run_bench", "table"]

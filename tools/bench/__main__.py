@@ -16,15 +16,13 @@ def main(arguments: list[str] | None = None) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    from qfl_core.base.files import write_text
     from qfl_core.figures.style import write
     from tools.bench import draw, run_bench, table
 
     results = run_bench(quick=options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(results, indent=2) + "\n"
-    partial = options.out / "bench.json.partial"
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(options.out / "bench.json")
+    write_text(options.out / "bench.json", json.dumps(results, indent=2) + "\n")
     write(draw(results), "bench", options.out)
     print(table(results))
 

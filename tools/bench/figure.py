@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from qfl_core.engines.qnn import QNN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FOLD = 19  # columns a line of the drawn circuit
+FOLD = 19  # columns per line of the drawn circuit
 LABELS = {
     "samples": "samples (4 qubits, 20 thetas)",
     "thetas": "thetas (4 qubits, 3,000 samples)",
@@ -33,7 +35,7 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
     apply_style()
     qnn = QNN(4) if qnn is None else qnn
     figure = plt.figure(figsize=(12, 13))
-    top, calls, training = figure.subfigures(3, 1, height_ratios=(1.9, 1, 1))
+    top, calls, training = np.asarray(figure.subfigures(3, 1, height_ratios=(1.9, 1, 1)), dtype=object)
     ax = top.subplots()
     ax.axis("off")
     if find_spec("pylatexenc") is None:
@@ -62,12 +64,12 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
                 )
         ax.margins(x=0.12, y=0.12)
         ax.set_xlabel(LABELS[name])
-    calls.axes[0].set_ylabel("seconds a call, one thread")
+    calls.axes[0].set_ylabel("seconds per call, one thread")
     for ax, (name, points) in zip(training.subplots(1, 3), results["training"]["scaling"].items(), strict=True):
         values, seconds = ([p[key] for p in points] for key in ("value", "seconds"))
         ax.plot(values, seconds, "o-", color=CLASS_COLOURS[0])
         ax.set(xlabel=f"{name} (duqfl-prox on BAF, 1,024 shots)", xlim=(0, None), ylim=(0, None))
-    training.axes[0].set_ylabel("seconds a run, one thread")
+    training.axes[0].set_ylabel("seconds per run, one thread")
     machine = results["machine"]
     facts = ("engine: statevector", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")
     finish(figure, facts)

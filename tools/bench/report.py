@@ -6,6 +6,8 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+from qfl_core.base.numbers import count, significant
+
 PACKAGES = ("numpy", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
 
 
@@ -39,7 +41,7 @@ def table(results: dict) -> str:
             case = row["case"]
             lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>9}  differs by"]
         difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
-        numbers = f"{row['rate']:>16,.0f}{row['seconds']:>12.3g}{row['evaluations']:>9,}"
+        numbers = f"{_speed(row)}{count(row['evaluations']):>9}"
         lines.append(f"  {row['name']:<48}{numbers}  {difference}")
     lines += ["", f"{'Ratio':<50}{'target':>16}{'measured':>12}"]
     for target in results["targets"]:
@@ -53,10 +55,15 @@ def table(results: dict) -> str:
         lines += ["", f"{title:<50}{'evaluations/s':>16}{'seconds':>12}"]
         for point in points:
             label = f"{point['value']:,} {point.get('strategy', '')}"
-            rate = point["evaluations"] / point["seconds"]
-            lines.append(f"  {label:<48}{rate:>16,.0f}{point['seconds']:>12.3g}")
+            lines.append(f"  {label:<48}{_speed(point)}")
     on = results["machine"]
     threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in on["blas"])
     packages = ", ".join(f"{k} {v}" for k, v in on["packages"].items() if v)
     lines += ["", f"{on['cores']} cores, {threads}; Python {on['python']}, {packages}"]
     return "\n".join(lines).lstrip("\n")
+
+
+def _speed(measured: dict) -> str:
+    """Return the columns of evaluations per second and of seconds."""
+    rate = measured["evaluations"] / measured["seconds"]
+    return f"{count(rate):>16}{significant(measured['seconds'], 3):>12}"

@@ -1,28 +1,34 @@
-"""Timing of calls side by side."""
+"""How long calls take: the only place that reads the clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 
-
-def seconds(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call; the calls take turns, so that a busy moment hits all alike."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = perf_counter()
-            call()
-            times[name].append(perf_counter() - start)
-    return {name: float(np.median(t)) for name, t in times.items()}
+Result = TypeVar("Result")
 
 
-def once(call: Callable[[], object]) -> tuple[float, object]:
-    """Return the seconds of one call and its result, for peers that take seconds."""
+def once(call: Callable[[], Result]) -> tuple[float, Result]:
+    """Return the seconds of one call and its result."""
     start = perf_counter()
     result = call()
     return perf_counter() - start, result
+
+
+def seconds(calls: Mapping[str, Callable[[], object]], rounds: int, warm_up: bool = True) -> dict[str, float]:
+    """Return the median seconds of each call over the rounds.
+
+    The calls take turns, so that a busy moment of the machine slows all of them alike. Without ``warm_up``, nothing is
+    called before the clock runs; that is for calls that take seconds.
+    """
+    if warm_up:
+        for call in calls.values():
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(once(call)[0])
+    return {name: float(np.median(measured)) for name, measured in times.items()}

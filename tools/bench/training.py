@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from time import perf_counter
+from collections import deque
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -14,10 +15,12 @@ from qfl_core.algorithm.optimizers import spsa_block
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.engines import Engine, make_engine
-from qfl_core.engines.base import sample
+from qfl_core.engines.base import Generators, sample
 from qfl_core.runs.experiment import train
+from tools.bench.timing import once, seconds
 
-PAPER = ExperimentConfig(dataset="baf", method="duqfl-prox", source="stand-in")
+SHOTS = 1024
+PAPER = ExperimentConfig(dataset="baf", method="duqfl-prox", source="stand-in", shots=SHOTS)
 
 
 class Recorder(Engine):
@@ -26,27 +29,26 @@ class Recorder(Engine):
     name = "recorder"
     kind = "shots"
 
-    def __init__(self, exact: Engine, shots: int):
-        super().__init__(exact.qnn, shots)
+    def __init__(self, exact: Engine) -> None:
+        super().__init__(exact.qnn, SHOTS)
         self.exact = exact
         self.drawn: list[np.ndarray] = []
 
-    def encode(self, X: np.ndarray):
+    def encode(self, X: np.ndarray) -> Any:
         """Encode as the engine behind it does."""
         return self.exact.encode(X)
 
-    def probabilities(self, encoded, weights: np.ndarray, rng=None) -> np.ndarray:
+    def probabilities(self, encoded: Any, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
         """Return shots of the exact values, which are kept."""
         p = self.exact.probabilities(encoded, weights)
         self.drawn.append(p)
-        return sample(p, self.shots, rng)
+        return sample(p, SHOTS, rng)
 
 
 def own_draws(federation: Federation) -> list[np.ndarray]:
     """Return the probabilities (S, n) behind every binomial draw of a run."""
-    recorder = Recorder(federation.exact_engine, federation.config.shots)
-    for _ in train(dataclasses.replace(federation, engine=recorder)):
-        pass
+    recorder = Recorder(federation.exact_engine)
+    deque(train(dataclasses.replace(federation, engine=recorder)), maxlen=0)
     return recorder.drawn
 
 
@@ -58,30 +60,23 @@ def client_iterations(config: ExperimentConfig) -> int:
 
 def run_seconds(federation: Federation, repeats: int) -> float:
     """Return the median seconds of a run."""
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        for _record in train(federation):
-            pass
-        times.append(perf_counter() - start)
-    return float(np.median(times))
+    return seconds({"run": lambda: deque(train(federation), maxlen=0)}, repeats, warm_up=False)["run"]
 
 
-def draw_seconds(drawn: list[np.ndarray], shots: int, repeats: int) -> float:
+def draw_seconds(drawn: list[np.ndarray], repeats: int) -> float:
     """Return the median seconds of drawing all these binomials, and nothing else."""
-    rng, times = stream(0, "bench-draws"), []
-    clipped = [np.clip(p, 0, 1) for p in drawn]
-    for _ in range(repeats):
-        start = perf_counter()
+    rng, clipped = stream(0, "bench-draws"), [np.clip(p, 0, 1) for p in drawn]
+
+    def draw() -> None:
         for p in clipped:
-            rng.binomial(shots, p)
-        times.append(perf_counter() - start)
-    return float(np.median(times))
+            rng.binomial(SHOTS, p)
+
+    return seconds({"draws": draw}, repeats, warm_up=False)["draws"]
 
 
 def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
     """Return the seconds of an SPSA block of the same code, data and shots on the primitives engine with Aer."""
-    engine = make_engine("primitives", federation.engine.qnn, federation.config.shots, sampler="aer")
+    engine = make_engine("primitives", federation.engine.qnn, SHOTS, sampler="aer")
     encoded = {name: engine.encode(part.X) for name, part in federation.splits.parts.items()}
     measured = dataclasses.replace(federation, engine=engine, encoded=encoded)
     batch = measured.batch(0, np.arange(clients))
@@ -89,9 +84,8 @@ def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
     objective = Objective(measured, batch, theta, measured.generators("bench-aer", 0, batch.clients))
     rate = np.full(clients, federation.config.learning_rate)
     directions = 1.0 - 2.0 * stream(0, "bench-directions").integers(0, 2, (clients, iterations, len(theta)))
-    start = perf_counter()
-    spsa_block(np.repeat(theta[None], clients, axis=0), objective, rate, rate, directions)
-    return perf_counter() - start
+    start = np.repeat(theta[None], clients, axis=0)
+    return once(lambda: spsa_block(start, objective, rate, rate, directions))[0]
 
 
 def measure_training(quick: bool) -> dict:
@@ -102,7 +96,7 @@ def measure_training(quick: bool) -> dict:
         federation = Federation.create(base)
         drawn = own_draws(federation)
         run = run_seconds(federation, repeats)
-        draws = draw_seconds(drawn, base.shots, repeats)
+        draws = draw_seconds(drawn, repeats)
         clients, iterations = (1, 1) if quick else (4, 5)
         aer = aer_seconds(federation, clients, iterations)
         scaling = {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from qfl_core.base.errors import exit_code
+from qfl_core.base.numbers import number
 from qfl_core.base.paths import repository_root
 
 
@@ -28,8 +29,8 @@ def _build(asked: argparse.Namespace) -> int:
 
     root = repository_root() or Path.cwd()
     pages = write_report(collect(asked.profile), asked.out or root / "build" / "report")
-    megabytes = pages[0].stat().st_size / 1e6
-    print(f"{_shown(pages[0], root)}: {megabytes:.1f} MB, works without network, alone or with its notebooks")
+    megabytes = number(pages[0].stat().st_size / 1e6, 1)
+    print(f"{_shown(pages[0], root)}: {megabytes} MB, works without network, alone or with its notebooks")
     for page in pages[1:]:
         print(f"  {_shown(page, root)}")
     return 0

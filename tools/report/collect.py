@@ -14,8 +14,8 @@ from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.errors import RunError
 from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.config import CLEAN, Profile, load_profile
-from qfl_core.runs.study import Study, read_study
-from qfl_core.studies.extras import read_extras
+from qfl_core.runs.study import Study, get_study
+from qfl_core.studies.extras import extras_study
 from tools.report.captions import TABLES, figure_names
 from tools.report.notebooks import title
 
@@ -131,11 +131,11 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     studies, missing = {}, []
     for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
         try:
-            studies[track] = read_study(settings, track, METHODS, seeds)
+            studies[track] = get_study(settings, track, METHODS, seeds, train=False)
         except RunError as error:
             missing.append(str(error).partition(";")[0])
     try:
-        extras = read_extras(settings, settings.section("extensions", {})).studies
+        extras = extras_study(settings, settings.section("extensions", {}), train=False).studies
     except RunError as error:
         return studies, [*missing, str(error).partition(";")[0]]
     for track, extra in extras.items():

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.colors import to_hex
-from scipy.stats import t as student
 
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.evidence import RUN_TRACKS
+from qfl_core.analysis.inference import student_half
 from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import CLEAN
 from qfl_core.figures.style import method_colour
@@ -67,7 +67,7 @@ METRICS: dict[str, Metric] = {
 def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Return plain JSON types: ``tracks`` with ``values[method][metric][seed][round]``, null where undefined.
 
-    ``references`` maps a track to its classical scores, one row a seed and model. ``quantiles[n - 2]`` is Student's
+    ``references`` maps a track to its classical scores, one row per seed and model. ``quantiles[n - 2]`` is Student's
     97.5 % quantile for n seeds, as :func:`qfl_core.analysis.intervals` uses it.
     """
     tracks = {name: _track(study, references.get(name)) for name, study in studies.items()}
@@ -77,7 +77,7 @@ def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.Data
         "tracks": tracks,
         "methods": {name: _look(name) for name in methods},
         "metrics": {name: asdict(metric) for name, metric in METRICS.items()},
-        "quantiles": [float(student.ppf(0.975, n - 1)) for n in range(2, most + 1)],
+        "quantiles": [float(student_half(1.0, n - 1)) for n in range(2, most + 1)],
     }
 
 

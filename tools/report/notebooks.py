@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import nbformat
+from markupsafe import Markup
 
-from tools.report.mathml import mathml
+from tools.report.formulas import formula
 
 #: Code, which stays as it is; display and inline mathematics; links to files.
 _PIECES = re.compile(
@@ -26,9 +27,9 @@ def portable(markdown: str) -> str:
 
 def _portable(found: re.Match) -> str:
     if found["display"]:
-        return mathml(found["display"], display=True)
+        return formula(found["display"], display=True)
     if found["inline"]:
-        return mathml(found["inline"])
+        return formula(found["inline"])
     if found["file"]:
         notebook = _NOTEBOOK.fullmatch(found["file"])
         return f"[{found['words']}]({notebook[1]}.html)" if notebook else found["words"]
@@ -41,7 +42,7 @@ def title(book: nbformat.NotebookNode) -> str:
     return heading.partition("\n")[0].removeprefix("# ").strip()
 
 
-def body(book: nbformat.NotebookNode) -> str:
+def body(book: nbformat.NotebookNode) -> Markup:
     """Return the notebook's cells as HTML: Markdown, highlighted code and outputs, images inside."""
     from nbconvert import HTMLExporter
 
@@ -55,7 +56,7 @@ def body(book: nbformat.NotebookNode) -> str:
                 said = f"Picture {pictures} of this notebook; the text around it says what to see."
                 output.metadata["image/png"] = {**output.metadata.get("image/png", {}), "alt": said}
     exporter = HTMLExporter(template_name="basic", exclude_anchor_links=True)
-    return exporter.from_notebook_node(book)[0]
+    return Markup(exporter.from_notebook_node(book)[0])
 
 
 def highlight_style() -> str:

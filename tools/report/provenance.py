@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 import yaml
 
-from qfl_core.runs import RunResult, commit
+from qfl_core.runs import RunResult
+from qfl_core.runs.identity import commit
 from tools.report.collect import Material
-from tools.report.markup import facts, folded, table, text
 
 #: Letters of a digest that are shown; the whole one is in the run's files.
 SHORT = 12
 
 
-def provenance(material: Material) -> str:
-    """Return the section's HTML."""
+@dataclass(frozen=True)
+class Provenance:
+    """The facts that hold for the whole report, files that changed, and the tables behind the facts."""
+
+    facts: dict[str, str]
+    changed: dict[str, list[str]]
+    sources: pd.DataFrame
+    versions: pd.DataFrame
+    settings: dict[str, str]
+    runs: pd.DataFrame
+
+
+def provenance(material: Material) -> Provenance:
+    """Gather the section from the environments that the runs stored."""
     runs = [run for study in material.studies.values() for run in study.runs]
     environments = [run.environment for run in runs]
     changed = {run.path.name: files for run in runs if (files := run.changed_files())}
-    seeds = sorted({run.config.seed for run in runs})
-    said = {
+    facts = {
         "Profile": material.profile,
         "Runs": f"{len(runs)}, on the tracks {', '.join(material.studies)}",
-        "Seeds": ", ".join(map(str, seeds)),
+        "Seeds": ", ".join(map(str, sorted({run.config.seed for run in runs}))),
         "Data": _different(environment["data"]["source"] for environment in environments),
         "Engine": _different(_engine(environment["engine"]) for environment in environments),
         "Commit of the runs": _different(environment["commit"] for environment in environments),
@@ -33,31 +45,22 @@ def provenance(material: Material) -> str:
         "Python": _different(f"{e['python']} on {e['platform']}" for e in environments),
         "Files of the runs": _integrity(changed, len(runs)),
     }
-    versions = pd.DataFrame(
-        sorted({(name, version) for e in environments for name, version in e["packages"].items()}),
-        columns=["package", "version"],
+    versions = sorted({(name, version) for e in environments for name, version in e["packages"].items()})
+    return Provenance(
+        facts,
+        changed,
+        _sources(material),
+        pd.DataFrame(versions, columns=["package", "version"]),
+        {track: _settings(study.runs[0]) for track, study in material.studies.items()},
+        pd.DataFrame(_run(track, run) for track, study in material.studies.items() for run in study.runs),
     )
-    parts = [
-        facts(said),
-        _changed(changed),
-        folded("Data sources", table(_sources(material), "data sources"), "data-sources", is_open=True),
-        folded("Package versions", table(versions, "package versions"), "versions"),
-        _settings(material),
-        folded(
-            "Every run",
-            table(pd.DataFrame(_run(track, run) for track, s in material.studies.items() for run in s.runs), "runs"),
-            "runs",
-            note="A config's digest covers every setting; a run's identity also the data and the training code.",
-        ),
-    ]
-    return "\n".join(part for part in parts if part)
 
 
 def _different(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(values))
 
 
-def _engine(engine: dict) -> str:
+def _engine(engine: Mapping[str, object]) -> str:
     kind = f"{engine['shots']} shots" if engine["kind"] == "shots" else engine["kind"]
     return f"{engine['engine']} ({kind})"
 
@@ -66,11 +69,6 @@ def _integrity(changed: dict[str, list[str]], runs: int) -> str:
     if changed:
         return f"{len(changed)} of {runs} runs have files that CHANGED since they were sealed"
     return f"all as sealed (SHA-256 checked, {runs} runs)"
-
-
-def _changed(changed: dict[str, list[str]]) -> str:
-    lines = "".join(f"<li><code>{text(name)}</code>: {text(', '.join(files))}</li>" for name, files in changed.items())
-    return f'<div class="warning"><p>Changed since sealed:</p><ul>{lines}</ul></div>' if changed else ""
 
 
 def _sources(material: Material) -> pd.DataFrame:
@@ -85,14 +83,10 @@ def _sources(material: Material) -> pd.DataFrame:
     return pd.DataFrame(rows.values())
 
 
-def _settings(material: Material) -> str:
-    """Return each track's settings: those of its first run, without what runs differ in."""
-    parts = []
-    for track, study in material.studies.items():
-        shared = {k: v for k, v in study.runs[0].config.to_dict().items() if k not in ("method", "seed")}
-        written = text(yaml.safe_dump(shared, sort_keys=False, default_flow_style=None))
-        parts.append(f'<h4>{text(track)}</h4>\n<pre tabindex="0" aria-label="settings">{written}</pre>')
-    return folded("Settings of every track", "\n".join(parts), "settings", note="Runs differ in method and seed only.")
+def _settings(run: RunResult) -> str:
+    """Return a run's settings as YAML, without those in which the runs of a track differ."""
+    shared = {name: value for name, value in run.config.to_dict().items() if name not in ("method", "seed")}
+    return yaml.safe_dump(shared, sort_keys=False, default_flow_style=None)
 
 
 def _run(track: str, run: RunResult) -> dict[str, str]:

@@ -1,95 +1,109 @@
-"""The report's sections, each from the material to HTML."""
+"""What each section of the report shows, as plain values for its template."""
 
 from __future__ import annotations
 
-import html
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
+from markupsafe import Markup
+from PIL import Image
 
 from qfl_core.analysis.claim_tables import shown_numbers
 from qfl_core.analysis.verdicts import VERDICTS
 from tools.report.captions import FIGURES, TABLES
 from tools.report.collect import Material
-from tools.report.markup import figure, folded, slug, table, text
-from tools.report.mathml import mathml
 
 #: As in the forest plots: a sign beside the word, so that colour is not needed.
 SIGNS = dict(zip(VERDICTS, "●✕◆○", strict=True))
+#: Figures are drawn for paper, where letters of seven points can be read.
+ENLARGED = 1.25
 
 
-def claims(material: Material) -> str:
-    """Return how many claims hold, and every claim with its parts folded in."""
+@dataclass(frozen=True)
+class Claims:
+    """How many claims have each verdict, and every claim with the table of its parts."""
+
+    counts: dict[str, int]
+    listed: list[tuple[pd.Series, pd.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that is stored inside the page, in the size that it was drawn for, somewhat enlarged."""
+
+    name: str
+    caption: str
+    source: Markup
+    width: int
+    height: int
+
+    @classmethod
+    def read(cls, name: str, path: Path, caption: str) -> Picture:
+        """Read a PNG file."""
+        source = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+        with Image.open(path) as image:
+            size, dots = image.size, image.info.get("dpi", (96.0, 96.0))[0]
+        width, height = (round(ENLARGED * 96 * pixels / dots) for pixels in size)
+        return cls(name, caption, Markup(source), width, height)
+
+
+def warnings(material: Material) -> str:
+    """Return what a reader must know before any number; it may be empty."""
+    said = []
+    if material.profile == "smoke":
+        said.append("The smoke profile makes every experiment small: its numbers mean nothing by themselves.")
+    generated = [
+        track
+        for track, study in material.studies.items()
+        if any(run.environment["data"]["source"] == "stand-in" for run in study.runs)
+    ]
+    if generated:
+        said.append(f"The data of {', '.join(generated)} are generated stand-ins, not the official files.")
+    return " ".join(said)
+
+
+def claims(material: Material) -> Claims | None:
+    """Return the claims, or ``None`` where they were not judged."""
     if "claims" not in material.tables:
-        return "<p>The claims were not judged with these datasets.</p>"
+        return None
     told, parts = (material.tables[name] for name in ("claims", "claim_parts"))
     counts = {verdict: int((told["verdict"] == verdict).sum()) for verdict in VERDICTS}
-    tiles = "".join(
-        f'<li><button type="button" class="tile {verdict}" data-verdict="{verdict}" aria-pressed="false">'
-        f"<strong>{count}</strong> {_badge(verdict)}</button></li>"
-        for verdict, count in counts.items()
-        if count
-    )
-    board = f'<ul class="tiles" aria-label="Show only the claims with this verdict">{tiles}</ul>'
-    listed = "\n".join(_claim(row, parts[parts["id"] == row.id]) for row in told.itertuples())
-    return f'{board}\n<div id="claim-list">\n{listed}\n</div>'
+    return Claims(counts, [(row, _parts(parts[parts["id"] == row["id"]])) for _, row in told.iterrows()])
 
 
-def _badge(verdict: str) -> str:
-    return f'<span class="badge {html.escape(verdict)}">{SIGNS.get(verdict, "")} {html.escape(verdict)}</span>'
-
-
-def _claim(row, parts: pd.DataFrame) -> str:
-    numbers = pd.DataFrame(
+def _parts(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
         {"part": part.part, "what is measured": part.text, "verdict": part.verdict, **shown_numbers(part)}
-        for part in parts.itertuples()
-    )
-    notes = f"<p>Note: {text(row.note)}.</p>" if row.note else ""
-    return (
-        f'<details class="claim" data-verdict="{text(row.verdict)}"><summary><span class="id">{text(row.id)}</span> '
-        f'{_badge(row.verdict)} <span class="said">{text(row.claim)}</span></summary>\n'
-        f"<p>{text(row.rule)}</p>\n{table(numbers, f'parts of claim {row.id}', raw={'verdict': _badge})}\n"
-        f'{notes}<p class="quiet">Data: {text(row.source) or "none"}.</p></details>'
+        for part in rows.itertuples()
     )
 
 
-def figures(material: Material) -> str:
-    """Return every figure with its caption, under the headings of :data:`FIGURES`."""
-    parts, captioned = [], set()
+def figures(material: Material) -> Iterator[tuple[str, str, list[Picture]]]:
+    """Yield an id, a heading of :data:`FIGURES` and its pictures; pictures without a caption come last."""
+    others = dict(material.figures)
     for title, group in FIGURES.items():
-        found = {name: caption for name, caption in group.items() if name in material.figures}
-        captioned |= set(group)
+        found = [Picture.read(name, others.pop(name), caption) for name, caption in group.items() if name in others]
         if found:
-            drawn = "\n".join(figure(name, material.figures[name], caption) for name, caption in found.items())
-            parts.append(f'<h3 id="{slug(title)}">{text(title)}</h3>\n{drawn}')
-    others = [name for name in material.figures if name not in captioned]
+            yield slug(title), title, found
     if others:
-        drawn = "\n".join(figure(name, material.figures[name], name.replace("_", " ")) for name in others)
-        parts.append(f'<h3 id="other-figures">Others</h3>\n{drawn}')
-    if material.not_drawn:
-        parts.append(f"<p>Not drawn with these datasets: {text(', '.join(material.not_drawn))}.</p>")
-    return "\n".join(parts)
+        found = [Picture.read(name, path, name.replace("_", " ")) for name, path in others.items()]
+        yield "other-figures", "Others", found
 
 
-def tables(material: Material) -> str:
-    """Return every table of :data:`TABLES`, folded; the first is open."""
-    parts = []
-    for name, (title, caption) in TABLES.items():
-        if name in material.tables:
-            raw = {"Symbol": mathml} if name == "notation" else {}
-            inside = table(material.tables[name], title, raw)
-            parts.append(folded(title, inside, f"table-{name}", is_open=not parts, note=caption))
-    return "\n".join(parts)
+def tables(material: Material) -> list[tuple[str, str, str, pd.DataFrame]]:
+    """Return the name, title, caption and rows of every table of :data:`TABLES` that is there."""
+    return [(name, *told, material.tables[name]) for name, told in TABLES.items() if name in material.tables]
 
 
-def notebooks(material: Material) -> str:
-    """Return links to the executed notebooks' pages, with their titles and times."""
-    items = []
-    for book in material.notebooks:
-        took = f", {book.seconds:.0f} s" if book.seconds else ""
-        items.append(f'<li><a href="notebooks/{page_name(book.path.stem)}">{text(book.title)}</a>{took}</li>')
-    return f"<ul>{''.join(items)}</ul>"
+def slug(title: str) -> str:
+    """Return an id for a heading: its letters and digits in lower case, joined by hyphens."""
+    letters = "".join(letter if letter.isalnum() else " " for letter in title.lower())
+    return "-".join(letters.split())
 
 
-def page_name(stem: str) -> str:
+def page_name(notebook: Path) -> str:
     """Return the file of a notebook's page: its number, e.g. ``03.html``."""
-    return f"{stem.partition('_')[0]}.html"
+    return f"{notebook.stem.partition('_')[0]}.html"

@@ -1,20 +1,22 @@
 """Offline stand-in for BAF's base variant: a class-conditional Gaussian copula with camouflaged frauds.
 
-A row is a vector z of correlated standard normals, one a column. Each column's value is a monotone map of its
-z, so rank correlations come from the correlation of z and marginals from the maps
-(:mod:`~qfl_core.data.standin.discrete`, :mod:`~qfl_core.data.standin.curves`). A row first falls into months
-0-5 or 6-7, which have their own maps; month is then one of the columns. That gives the drift of the
+A row is a vector z of correlated standard normals, one per column. The value of a column is a monotone map of its z,
+so rank correlations come from the correlation of z, and marginals come from the maps
+(:mod:`~qfl_core.data.standin.discrete`, :mod:`~qfl_core.data.standin.curves`). A row is first put into months 0-5 or
+into months 6-7, which have their own maps; the month itself is then one of the columns. This gives the drift of the
 velocities and of the fraud rate.
 
-Two constants shape the frauds beyond their marginals. A fraud blends in: each of its cells looks legitimate
-with probability VEILED, and the other cells take the marginal that restores the published fraud marginal. A
-fraud's profile is made up: its columns hang together less, their latent correlations shrunk to 1 - LOOSENED.
-Both were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else: VEILED parts
-the forest from the linear model, LOOSENED raises all of them.
+Two constants shape the frauds beyond their marginals. VEILED: a fraud hides, so each of its cells looks legitimate
+with this probability; the other cells take the marginal that restores the published fraud marginal. LOOSENED: a
+fraudster invents the profile, so its columns depend on each other less; their latent correlations are multiplied by 1
+- LOOSENED. Both constants were chosen on the published ROC-AUC figures (``baf_facts.ROC_AUC``) and on nothing else:
+VEILED separates the forest from the linear model, LOOSENED raises all four figures.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -27,6 +29,7 @@ from qfl_core.data.standin.curves import (
     DRIFTING_COLUMNS,
     GRID,
     PLAIN_COLUMNS,
+    Curve,
     balcon_tables,
     curves,
     late_shares,
@@ -41,14 +44,14 @@ LATENT = ("month", *(c for c in COLUMNS if c not in ("fraud_bool", "device_fraud
 
 
 def generate_baf(rows: int, seed: int) -> pd.DataFrame:
-    """Generate a stand-in data set with the layout of BAF's Base.csv.
+    """Generate a stand-in dataset with the layout of BAF's Base.csv.
 
     Parameters
     ----------
     rows : at least 1. Exactly ``round(rows * 0.011029)`` of them are frauds, at random places.
-    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of
-        100,000, each with its own stream, and the labels in a stream of their own: two row counts share
-        latents, not labels.
+    seed : non-negative. Equal (rows, seed) give equal frames on every machine. Rows come in blocks of 100,000, each
+        with its own stream, and the labels have a stream of their own: frames of different length with the same seed
+        share latents, but not labels.
 
     Returns
     -------
@@ -61,18 +64,21 @@ def generate_baf(rows: int, seed: int) -> pd.DataFrame:
     fraud = np.zeros(rows, dtype=np.int64)
     places = stream(seed, "standin-baf-labels").choice(rows, size=round(rows * PRIOR), replace=False)
     fraud[places] = 1
-    codes = {c: np.empty(rows, dtype=np.float64 if c in FLOAT_COLUMNS else np.int64) for c in LATENT}
+    codes: dict[str, np.ndarray] = {
+        c: np.empty(rows, dtype=np.float64 if c in FLOAT_COLUMNS else np.int64) for c in LATENT
+    }
     for block, start in enumerate(range(0, rows, BLOCK)):
         stop = min(start + BLOCK, rows)
         _fill(codes, fraud, start, stop, stream(seed, "standin-baf", block))
     codes |= {"fraud_bool": fraud, "device_fraud_count": np.zeros(rows, dtype=np.int64)}
-    for column in TEXT_COLUMNS:
-        text = pd.Categorical.from_codes(codes[column], categories=discrete(column).values)
-        codes[column] = text.astype("str")
-    return pd.DataFrame({column: codes.pop(column) for column in COLUMNS})
+    texts = {
+        column: pd.Categorical.from_codes(codes.pop(column), categories=pd.Index(discrete(column).values)).astype("str")
+        for column in TEXT_COLUMNS
+    }
+    return pd.DataFrame({c: texts.pop(c) if c in texts else codes.pop(c) for c in COLUMNS})
 
 
-def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.Generator) -> None:
+def _fill(codes: dict[str, np.ndarray], fraud: np.ndarray, start: int, stop: int, rng: np.random.Generator) -> None:
     """Write rows start..stop of every latent column into ``codes`` (text columns as category positions)."""
     z = np.ascontiguousarray(rng.standard_normal((stop - start, len(LATENT))).T)
     frauds = np.flatnonzero(fraud[start:stop])
@@ -100,54 +106,62 @@ def _fill(codes: dict, fraud: np.ndarray, start: int, stop: int, rng: np.random.
 
 def _correlate(z: np.ndarray, L: np.ndarray) -> None:
     """Replace independent normals z (C, n) by L z in place."""
-    # Row i of L z needs rows 0..i of the old z only, so the last row goes first.
+    # Row i of L z needs only rows 0..i of the old z, so the last row is replaced first.
     for i in range(len(z) - 1, -1, -1):
         z[i] *= L[i, i]
         for j in range(i):
             z[i] += L[i, j] * z[j]
 
 
+@dataclass(frozen=True)
 class _Maps:
-    """The z -> value maps of a column for legitimate cells and for overt fraud cells, and the q in force."""
+    """How the values of a column follow from z.
 
-    def __init__(self, column: str, q: float, late: bool):
-        if column in PLAIN_COLUMNS:
-            q = 0.0
-        self.decimals = DECIMALS.get(column)
-        if column in DISCRETE_COLUMNS:
-            self.marginal = discrete(column)
-            if column == "month":
-                self.marginal = self.marginal.part(slice(6, 8) if late else slice(0, 6))
-            *self.tables, self.q = self.marginal.thresholds(q)
-            self.text = column in TEXT_COLUMNS
-        else:
-            legit, fraud = curves(column, late)
-            self.marginal, self.q = None, q
-            self.tables = [legit.tabulate(), (overt_curve(legit, fraud, q) if q > 0.0 else fraud).tabulate()]
+    Attributes
+    ----------
+    legit : map for legitimate cells and for fraud cells that blend in.
+    overt : map for fraud cells that stand out.
+    q : the share of fraud cells that blend in.
+    """
 
-    def legit(self, z: np.ndarray) -> np.ndarray:
-        return self._apply(z, self.tables[0])
-
-    def overt(self, z: np.ndarray) -> np.ndarray:
-        return self._apply(z, self.tables[1])
-
-    def _apply(self, z: np.ndarray, lookup) -> np.ndarray:
-        if self.marginal is not None:
-            position = self.marginal.map(z, lookup)
-            return position if self.text else self.marginal.values[position]
-        cut, x = lookup
-        values = np.interp(z, GRID, x)
-        values = np.floor(values + 0.5) if self.decimals is None else np.round(values, self.decimals)
-        values[z < cut] = -1.0
-        return values
+    legit: Callable[[np.ndarray], np.ndarray]
+    overt: Callable[[np.ndarray], np.ndarray]
+    q: float
 
 
 @cache
 def _maps(column: str, q: float, late: bool) -> _Maps:
-    return _Maps(column, q, late)
+    """Return the maps of a column in months 0-5 (``late``: months 6-7); text columns give category positions."""
+    if column in PLAIN_COLUMNS:
+        q = 0.0
+    if column not in DISCRETE_COLUMNS:
+        legit_curve, fraud_curve = curves(column, late)
+        overt = overt_curve(legit_curve, fraud_curve, q) if q > 0.0 else fraud_curve
+        return _Maps(_curve_map(column, legit_curve), _curve_map(column, overt), q)
+    marginal = discrete(column)
+    if column == "month":
+        marginal = marginal.given(slice(6, 8) if late else slice(0, 6))
+    legit_cuts, overt_cuts, q = marginal.thresholds(q)
+    values = np.arange(len(marginal.values)) if column in TEXT_COLUMNS else marginal.values
+    return _Maps(lambda z: values[marginal.map(z, legit_cuts)], lambda z: values[marginal.map(z, overt_cuts)], q)
+
+
+def _curve_map(column: str, curve: Curve) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the map of a numeric column: the curve, rounded as the official file rounds, -1 below the threshold."""
+    cut, x = curve.tabulate()
+    decimals = DECIMALS.get(column)
+
+    def follow(z: np.ndarray) -> np.ndarray:
+        values = np.interp(z, GRID, x)
+        values = np.floor(values + 0.5) if decimals is None else np.round(values, decimals)
+        values[z < cut] = -1.0
+        return values
+
+    return follow
 
 
 def _balcon(z: np.ndarray, recorded: np.ndarray) -> np.ndarray:
+    """Return intended_balcon_amount: an amount where one is recorded, a negative code elsewhere."""
     negative, amounts = balcon_tables()
     values = np.where(recorded, np.interp(z, GRID, amounts), np.interp(z, GRID, negative))
     return np.round(values, DECIMALS["intended_balcon_amount"])

@@ -1,8 +1,7 @@
 """Published facts about the Bank Account Fraud (BAF) base variant: column layout, shares, rates and figures.
 
-Everything here is an aggregate that can be read in the data set's own documentation or counted once; no row
-of the data set is stored. The stand-in generator is built from these numbers and the fidelity table compares
-with them.
+Everything here is an aggregate that the dataset's own documentation states or that was counted once; no row of the
+dataset is stored. The stand-in generator is built from these numbers, and the fidelity table compares with them.
 """
 
 from __future__ import annotations
@@ -71,10 +70,17 @@ def table(name: str) -> pd.DataFrame:
         return pd.read_csv(handle, index_col=0)
 
 
+def marginal(name: str, column: str) -> pd.Series:
+    """Return the row of one BAF column in the facts table ``<name>.csv``."""
+    row = table(name).loc[column]
+    assert isinstance(row, pd.Series)  # a column has one row in the tables of marginals
+    return row
+
+
 def rates(column: str) -> pd.DataFrame:
     """Return the published ``share`` and ``fraud_rate`` of each value of a column, indexed by value (text).
 
     A share that is not published is NaN.
     """
-    rows = table("baf_rates").loc[column]
+    rows = table("baf_rates").loc[[column]]
     return rows.astype({"value": "str"}).set_index("value")

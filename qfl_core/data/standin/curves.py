@@ -1,8 +1,8 @@
 """Numeric columns of the BAF stand-in: for each class a monotone curve from a standard normal z to a value.
 
-The curve passes through the published quantiles and is straight between them in (z, x), or in (z, x^power)
-for a skewed column; the missing code is the part of z below a threshold. Working in z keeps the generator
-free of per-row normal integrals.
+The curve passes through the published quantiles. Between them it is straight in (z, x), or in (z, x^power) for a skewed
+column. Values of z below a threshold get the missing code. Because curves are functions of z, the generator computes no
+normal integral per row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from qfl_core.data.standin.baf_facts import (
@@ -20,6 +19,7 @@ from qfl_core.data.standin.baf_facts import (
     FLOAT_COLUMNS,
     FRAUDS,
     MISSING,
+    marginal,
     table,
 )
 from qfl_core.data.standin.discrete import discrete
@@ -30,7 +30,7 @@ SKEWED_COLUMNS = (
     "prev_address_months_count", "current_address_months_count", "days_since_request", "zip_count_4w",
     "bank_branch_count_8w", "session_length_in_minutes",
 )  # fmt: skip
-# Assumed: the tables' least value is the missing code.
+# Assumed, because the least value in the tables is the missing code.
 LEAST_RECORDED = {
     "prev_address_months_count": 5.0,
     "current_address_months_count": 0.0,
@@ -57,7 +57,7 @@ DECIMALS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A numeric marginal: missing share and the quantile curve of the recorded values on ``GRID``.
+    """A numeric marginal: the share of missing values, and the quantile curve of the recorded values on ``GRID``.
 
     Attributes
     ----------
@@ -106,11 +106,11 @@ def curve_mean(curve: Curve) -> float:
 def curves(column: str, late: bool) -> tuple[Curve, Curve]:
     """Return the (legitimate, fraud) marginals of a numeric column in months 0-5 (``late``: months 6-7).
 
-    The tables give legitimate rows of months 0-5 and frauds of all months; the published class means are over
-    all months. So legitimate rows of months 0-5 follow their table and those of months 6-7 carry what the
-    mean over all months requires.
+    The tables describe legitimate rows of months 0-5 and frauds of all months; the published class means are over all
+    months. So legitimate rows of months 0-5 follow their table, and those of months 6-7 get the mean that makes the
+    mean over all months right.
     """
-    legit = _curve(column, table("baf_legit_marginals"), MISSING.get(column, 0.0))
+    legit = _curve(column, "baf_legit_marginals", MISSING.get(column, 0.0))
     if column in FAST_DRIFT:
         return _drifting(column, legit, late)
     if column == "prev_address_months_count":
@@ -119,8 +119,8 @@ def curves(column: str, late: bool) -> tuple[Curve, Curve]:
         missing = (recorded - CLASS_MEANS[column][1]) / (recorded + 1.0)
         fraud = replace(legit, missing=missing)
     else:
-        facts = table("baf_fraud_marginals_all_months")
-        facts = facts if column in facts.index else table("baf_fraud_marginals_month7")
+        all_months = column in table("baf_fraud_marginals_all_months").index
+        facts = "baf_fraud_marginals_all_months" if all_months else "baf_fraud_marginals_month7"
         fraud = _curve(column, facts, _fraud_missing(column))
     if column in SLOW_DRIFT:
         fraud = _move(fraud, CLASS_MEANS[column][1])
@@ -130,16 +130,16 @@ def curves(column: str, late: bool) -> tuple[Curve, Curve]:
 
 def _drifting(column: str, early_curve: Curve, late: bool) -> tuple[Curve, Curve]:
     """Return both classes' curves of a column whose month-7 table differs by drift, not by fraud."""
-    late_curve = _curve(column, table("baf_fraud_marginals_month7"), 0.0)
+    late_curve = _curve(column, "baf_fraud_marginals_month7", 0.0)
     if column in CLASS_MEANS:
         late_curve = _move(late_curve, _late_mean(column, early_curve))
         fraud_mean = CLASS_MEANS[column][1]
     else:
-        fraud_mean = float(table("baf_fraud_marginals_all_months").loc[column, "mean"])
+        fraud_mean = float(marginal("baf_fraud_marginals_all_months", column)["mean"])
     legit = late_curve if late else early_curve
     if column in PLAIN_COLUMNS:
         return legit, legit
-    # One factor a column moves frauds from the mean that their months imply to the published one.
+    # One factor per column moves frauds from the mean that their months imply to the published one.
     share = late_shares()[1]
     implied = (1.0 - share) * curve_mean(early_curve) + share * curve_mean(late_curve)
     return legit, _scale(legit, fraud_mean / implied)
@@ -151,7 +151,7 @@ def late_shares() -> np.ndarray:
 
 
 def _late_mean(column: str, early_curve: Curve) -> float:
-    """Return the legitimate mean of months 6-7, missing code included, that the mean over all requires."""
+    """Return the legitimate mean of months 6-7, missing code included, that makes the published mean right."""
     share, missing = late_shares()[0], early_curve.missing
     early_mean = (1.0 - missing) * curve_mean(early_curve) - missing
     return (CLASS_MEANS[column][0] - (1.0 - share) * early_mean) / share
@@ -173,7 +173,7 @@ def _scale(curve: Curve, factor: float) -> Curve:
 @cache
 def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
     """Return intended_balcon_amount at ``GRID``: (513,) negative codes, (513,) amounts of payment type AA."""
-    row = table("baf_legit_marginals").loc["intended_balcon_amount"]
+    row = marginal("baf_legit_marginals", "intended_balcon_amount")
     missing = MISSING["intended_balcon_amount"]
     below = [name for name, p in QUANTILES.items() if p < missing]
     p = np.array([1e-4, *(QUANTILES[name] / missing for name in below), 1.0 - 1e-4])
@@ -188,8 +188,9 @@ def balcon_tables() -> tuple[np.ndarray, np.ndarray]:
     return codes, np.minimum(amounts * BALCON_MEAN_AA / mean, row["max"])
 
 
-def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
-    row = facts.loc[column]
+def _curve(column: str, facts: str, missing: float) -> Curve:
+    """Return the curve through the quantiles that the facts table ``facts`` publishes for a column."""
+    row = marginal(facts, column)
     integer = column not in FLOAT_COLUMNS
     coded = float(row["frac_-1"]) if column in MISSING else 0.0
     names = [name for name, p in QUANTILES.items() if p > coded + 0.002]
@@ -220,11 +221,11 @@ def _curve(column: str, facts: pd.DataFrame, missing: float) -> Curve:
 
 def _fraud_missing(column: str) -> float:
     """Return the missing share among frauds."""
-    late = float(table("baf_fraud_marginals_month7").loc[column, "frac_-1"])
+    late = float(marginal("baf_fraud_marginals_month7", column)["frac_-1"])
     if column != "bank_months_count":
         return late if column in MISSING else 0.0
     # 6,871 of the 11,029 frauds have nothing missing; the others lack the bank months or the current address.
-    complete = float(table("baf_fraud_marginals_all_months").loc[column, "n"]) / FRAUDS
+    complete = float(marginal("baf_fraud_marginals_all_months", column)["n"]) / FRAUDS
     return 1.0 - complete / (1.0 - _fraud_missing("current_address_months_count"))
 
 

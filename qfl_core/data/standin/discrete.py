@@ -1,10 +1,8 @@
-"""Discrete columns of the BAF stand-in: published shares and fraud rates as thresholds of a standard normal
-z.
+"""Discrete columns of the BAF stand-in: published shares and fraud rates as thresholds of a standard normal z.
 
-The published fraud marginal f of a column is a mixture over frauds that blend in (legitimate marginal l,
-share q) and frauds that stand out (marginal s): f = q l + (1 - q) s. Hence s = (f - q l) / (1 - q), which is
-a distribution only while q <= min f / l; a column lowers its q to that bound, so its published shares stay
-exact.
+The published fraud marginal f of a column is a mixture of frauds that blend in (legitimate marginal l, share q) and
+frauds that stand out (marginal s): f = q l + (1 - q) s. Hence s = (f - q l) / (1 - q), which is a distribution only
+while q <= min f / l. Where q is above that bound, the bound is used, so that the published shares stay exact.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from qfl_core.data.standin.baf_facts import BINARY_COLUMNS, PRIOR, TEXT_COLUMNS, rates, table
+from qfl_core.data.standin.baf_facts import BINARY_COLUMNS, PRIOR, TEXT_COLUMNS, marginal, rates
 
 DISCRETE_COLUMNS = (
     "income", "customer_age", "payment_type", "employment_status", "housing_status", "source", "device_os",
@@ -31,7 +29,7 @@ LIMIT_510_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Discrete:
-    """Ordered values and, per class, the thresholds in z between them.
+    """The values of a column in order, with the probability of each per class.
 
     Attributes
     ----------
@@ -49,13 +47,13 @@ class Discrete:
         overt = (fraud - q * legit) / (1.0 - q)
         return _cut(legit), _cut(overt), q
 
-    def part(self, which: slice) -> Discrete:
-        """Return the marginal conditional on the values in ``which``."""
+    def given(self, which: slice) -> Discrete:
+        """Return the marginal under the condition that the value is one of ``values[which]``."""
         shares = self.shares[:, which]
         return Discrete(self.values[which], shares / shares.sum(axis=1, keepdims=True))
 
     def map(self, z: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-        """Return the position in ``values`` of each latent z."""
+        """Return the position in ``values`` that each latent z falls on."""
         return np.searchsorted(thresholds, z, side="right")
 
 
@@ -85,7 +83,7 @@ def discrete(column: str) -> Discrete:
 
 def _email_shares(share: np.ndarray, rate: np.ndarray) -> np.ndarray:
     """Return the shares of -1, 0, 1, 2 e-mails from their total, overall fraud rate and legitimate mean."""
-    mean = float(table("baf_legit_marginals").loc["device_distinct_emails_8w", "mean"])
+    mean = float(marginal("baf_legit_marginals", "device_distinct_emails_8w")["mean"])
     codes = np.array([0.0, 1.0, 2.0])
     equations = np.stack([np.ones(3), rate[1:], codes * (1.0 - rate[1:])])
     known = np.array([1.0, rate[0], -(1.0 - rate[0])]) * share[0]
@@ -101,8 +99,8 @@ def _limit_shares(facts: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.nda
     """
     main = np.array([200.0, 500.0, 1000.0, 1500.0, 2000.0])
     rate = facts.loc[main.astype(int).astype(str), "fraud_rate"].to_numpy(float)
-    legit = table("baf_legit_marginals").loc["proposed_credit_limit"]
-    fraud = table("baf_fraud_marginals_all_months").loc["proposed_credit_limit"]
+    legit = marginal("baf_legit_marginals", "proposed_credit_limit")
+    fraud = marginal("baf_fraud_marginals_all_months", "proposed_credit_limit")
     equations = np.stack([np.ones(5), rate, main * (1.0 - rate), main**2 * (1.0 - rate), main * rate])
     moments = np.array(
         [
@@ -116,8 +114,8 @@ def _limit_shares(facts: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.nda
     share = dict(zip(main.astype(int), np.round(np.linalg.solve(equations, moments), 9), strict=True))
     published = dict(zip(facts.index.astype(int), facts["fraud_rate"], strict=True))
     for value, parent in LIMIT_NEIGHBOURS.items():
-        part = LIMIT_510_SHARE if value == 510 else LIMIT_NEIGHBOUR_SHARE * share[parent]
-        share[value], share[parent] = part, share[parent] - part
+        own = LIMIT_510_SHARE if value == 510 else LIMIT_NEIGHBOUR_SHARE * share[parent]
+        share[value], share[parent] = own, share[parent] - own
         published.setdefault(value, published[parent])
     values = sorted(share)
     index = pd.DataFrame(index=pd.Index([str(v) for v in values]))
@@ -125,4 +123,5 @@ def _limit_shares(facts: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.nda
 
 
 def _cut(shares: np.ndarray) -> np.ndarray:
+    """Return the thresholds (V - 1,) in z that give the shares (V,)."""
     return np.round(ndtri(np.clip(np.cumsum(shares)[:-1], 0.0, 1.0)), 12)

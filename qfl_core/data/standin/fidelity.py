@@ -1,8 +1,7 @@
-"""How faithful is a data set to the published figures? One tidy table a data set, real or generated.
+"""How faithful a dataset is to the published figures: one tidy table per dataset, real or generated.
 
-Every row names a quantity, its published value, the value measured on the given rows, and the tolerance
-within which the two must agree. Quantities called "max deviation" compare many numbers at once: their
-published value is 0.
+Every row names a quantity, its published value, the value measured on the given rows, and the tolerance within which
+the two must agree. A quantity called "max deviation" compares many numbers at once; its published value is 0.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
+from sklearn.base import ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
@@ -30,6 +30,7 @@ from qfl_core.data.standin.baf_facts import (
     ROC_AUC,
     TEXT_COLUMNS,
     VELOCITY_4W_BY_MONTH,
+    marginal,
     rates,
     table,
 )
@@ -40,6 +41,9 @@ AUC_TOLERANCE = {"pca4_logistic": 0.04, "logistic": 0.04, "random_forest": 0.05,
 SHARED_CATEGORIES = (*TEXT_COLUMNS, "income", "customer_age", "month")
 KMER_ACCURACY = {1: 0.561, 2: 0.924, 3: 0.939, 4: 0.953}
 GC = {"human": (0.410, 0.096), "worm": (0.371, 0.086)}
+
+#: A quantity, its published value, its measured value, and the tolerance.
+Measure = tuple[str, float, float, float]
 
 
 def baf_fidelity(
@@ -52,10 +56,10 @@ def baf_fidelity(
 
     Parameters
     ----------
-    frame : (n, 32) rows in the official layout, n > 3,749. Where a quantity rests on few frauds, its
-        tolerance grows with the sampling noise of n rows.
-    seeds : one train/test split a seed; the ROC-AUC rows are means over them.
-    real : official rows, if at hand; measured in the same way in the extra column ``real``.
+    frame : (n, 32) rows in the official layout, n > 3,749. The tolerance of a quantity that is measured on few frauds
+        grows with the sampling noise of n rows.
+    seeds : every seed draws its own training and test rows; the ROC-AUC rows are means over the seeds.
+    real : official rows, if available; measured in the same way in the extra column ``real``.
     models : which of ``pca4_logistic``, ``logistic``, ``random_forest``, ``gradient_boosting`` to fit.
 
     Returns
@@ -85,7 +89,7 @@ def genome_fidelity(
     labels : (n,) human = 0, worm = 1.
     ks : word lengths of the k-mer logistic regressions.
     seed : of the split into 80 % training and 20 % test sequences.
-    real : official (sequences, labels), if at hand; measured in the same way in the extra column ``real``.
+    real : official (sequences, labels), if available; measured in the same way in the extra column ``real``.
 
     Returns
     -------
@@ -95,7 +99,7 @@ def genome_fidelity(
     return _tidy(measured, None if real is None else _genome_measures(*real, ks, seed))
 
 
-def _tidy(measured: list[tuple], real: list[tuple] | None) -> pd.DataFrame:
+def _tidy(measured: list[Measure], real: list[Measure] | None) -> pd.DataFrame:
     result = pd.DataFrame(measured, columns=["quantity", "published", "measured", "tolerance"])
     result.insert(3, "difference", result["measured"] - result["published"])
     result["ok"] = result["difference"].abs() <= result["tolerance"]
@@ -104,31 +108,32 @@ def _tidy(measured: list[tuple], real: list[tuple] | None) -> pd.DataFrame:
     return result
 
 
-def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) -> list[tuple]:
-    """Return rows (quantity, published, measured, tolerance)."""
+def _baf_measures(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) -> list[Measure]:
+    """Return what is compared for BAF rows."""
     fraud = frame["fraud_bool"] == 1
-    rows = [
+    rows: list[Measure] = [
         ("columns in the official order", 32, sum(a == b for a, b in zip(frame, COLUMNS, strict=False)), 0),
         ("fraud prior", PRIOR, fraud.mean(), 2e-4),
     ]
-    for month, fact in enumerate(rates("month").itertuples()):
+    months = rates("month")
+    for month, (share, published) in enumerate(zip(months["share"], months["fraud_rate"], strict=True)):
         rate = _mean(fraud[frame["month"] == month])
         # Four standard errors of a rate among share * n rows.
-        noise = 4.0 * np.sqrt(fact.fraud_rate / (fact.share * len(frame)))
-        rows.append((f"fraud rate, month {month}", fact.fraud_rate, rate, noise))
+        noise = 4.0 * np.sqrt(published / (share * len(frame)))
+        rows.append((f"fraud rate, month {month}", published, rate, noise))
     for column, share in MISSING.items():
         rows.append((f"missing share, {column}", share, (frame[column] < 0).mean(), 0.01))
     for column in SHARED_CATEGORIES:
         rows += _category_rows(frame, column)
     for column, means in CLASS_MEANS.items():
-        spread = float(table("baf_legit_marginals").loc[column, "std"])
-        for name, mean, part in zip(("legit", "fraud"), means, (~fraud, fraud), strict=True):
-            tolerance = spread * (0.02 + 4.0 / np.sqrt(max(part.sum(), 1)))
-            rows.append((f"mean {column}, {name}", mean, frame.loc[part, column].mean(), tolerance))
-    for name, part in (("legit", ~fraud), ("fraud", fraud)):
+        spread = float(marginal("baf_legit_marginals", column)["std"])
+        for name, mean, chosen in zip(("legit", "fraud"), means, (~fraud, fraud), strict=True):
+            tolerance = spread * (0.02 + 4.0 / np.sqrt(max(chosen.sum(), 1)))
+            rows.append((f"mean {column}, {name}", mean, frame.loc[chosen, column].mean(), tolerance))
+    for name, chosen in (("legit", ~fraud), ("fraud", fraud)):
         facts = "baf_legit_marginals" if name == "legit" else "baf_fraud_marginals_all_months"
-        fact = table(facts).loc["proposed_credit_limit"]
-        measured = frame.loc[part, "proposed_credit_limit"].mean()
+        fact = marginal(facts, "proposed_credit_limit")
+        measured = frame.loc[chosen, "proposed_credit_limit"].mean()
         rows.append((f"mean proposed_credit_limit, {name}", fact["mean"], measured, 0.1 * fact["std"]))
     drift = frame.groupby("month")["velocity_4w"].mean()
     deviation = max(abs(drift.get(m, v) / v - 1.0) for m, v in enumerate(VELOCITY_4W_BY_MONTH))
@@ -143,7 +148,7 @@ def _mean(values: pd.Series) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def _category_rows(frame: pd.DataFrame, column: str) -> list[tuple]:
+def _category_rows(frame: pd.DataFrame, column: str) -> list[Measure]:
     facts = rates(column)
     key = frame[column] if column in TEXT_COLUMNS else frame[column].round(1).astype("str")
     groups = frame["fraud_bool"].groupby(key)
@@ -157,17 +162,17 @@ def _category_rows(frame: pd.DataFrame, column: str) -> list[tuple]:
     return rows
 
 
-def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[tuple]:
+def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[Measure]:
     """Return the largest deviation of q05 ... q95 of each continuous column, in standard deviations."""
-    parts = {
+    groups = {
         "legit, months 0-5": ("baf_legit_marginals", frame[~fraud & (frame["month"] <= 5)]),
         "fraud": ("baf_fraud_marginals_all_months", frame[fraud]),
     }
     rows = []
-    for name, (facts_name, part) in parts.items():
+    for name, (facts_name, group) in groups.items():
         facts = table(facts_name)
         for column in facts.index.difference([*DISCRETE_COLUMNS, "device_fraud_count"], sort=False):
-            values, fact = part[column], facts.loc[column]
+            values, fact = group[column], facts.loc[column]
             # The fraud table holds rows with nothing missing, hence too many amounts.
             if name == "fraud" and column == "intended_balcon_amount":
                 continue
@@ -181,22 +186,22 @@ def _quantile_rows(frame: pd.DataFrame, fraud: pd.Series) -> list[tuple]:
     return rows
 
 
-def _correlation_rows(frame: pd.DataFrame, most: int = 50_000) -> list[tuple]:
+def _correlation_rows(frame: pd.DataFrame, most: int = 50_000) -> list[Measure]:
     facts = table("baf_spearman")
-    part = frame.loc[frame["month"] <= 5, list(facts.columns)].head(most)
-    part = part.assign(**{c: part[c].astype("category").cat.codes for c in TEXT_COLUMNS})
-    gap = np.abs(part.corr("spearman").to_numpy() - facts.to_numpy())[np.triu_indices(len(facts), 1)]
+    early = frame.loc[frame["month"] <= 5, list(facts.columns)].head(most)
+    early = early.assign(**{c: early[c].astype("category").cat.codes for c in TEXT_COLUMNS})
+    gap = np.abs(early.corr("spearman").to_numpy() - facts.to_numpy())[np.triu_indices(len(facts), 1)]
     return [
         ("rank correlations, mean absolute deviation", 0.0, float(np.mean(gap)), 0.015),
         ("rank correlations, max absolute deviation", 0.0, float(np.max(gap)), 0.09),
     ]
 
 
-def _model_rows(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) -> list[tuple]:
+def _model_rows(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) -> list[Measure]:
     """Return mean test ROC-AUCs: 2,999 training rows, 750 set aside, the test rows stratified from the rest.
 
-    The published figures score 1,250 test rows. The expected ROC-AUC does not depend on the number of test
-    rows, its noise does, so up to 20,000 are scored where the frame has them.
+    The published figures score 1,250 test rows. More test rows leave the expected ROC-AUC as it is and lower its noise,
+    so up to 20,000 are scored where the frame has them.
     """
     scores: dict[str, list[float]] = {name: [] for name in ("explained", *models)}
     y = frame["fraud_bool"].to_numpy()
@@ -220,11 +225,12 @@ def _model_rows(frame: pd.DataFrame, seeds: list[int], models: Sequence[str]) ->
             a, b = (pca.transform(X), pca.transform(T)) if name.startswith("pca4") else (X, T)
             probability = _model(name).fit(a, y[train]).predict_proba(b)[:, 1]
             scores[name].append(float(roc_auc_score(y[test], probability)))
-    rows = [("variance explained by 4 components", PCA4_EXPLAINED, np.mean(scores["explained"]), 0.03)]
-    return rows + [(f"ROC-AUC, {m}", ROC_AUC[m], np.mean(scores[m]), AUC_TOLERANCE[m]) for m in models]
+    means = {name: float(np.mean(values)) for name, values in scores.items()}
+    rows = [("variance explained by 4 components", PCA4_EXPLAINED, means["explained"], 0.03)]
+    return rows + [(f"ROC-AUC, {m}", ROC_AUC[m], means[m], AUC_TOLERANCE[m]) for m in models]
 
 
-def _model(name: str):
+def _model(name: str) -> ClassifierMixin:
     if name.endswith("logistic"):
         return LogisticRegression(max_iter=5_000, class_weight="balanced")
     if name == "random_forest":
@@ -234,8 +240,8 @@ def _model(name: str):
     raise ValueError(f"unknown model {name!r}, expected one of {', '.join(ROC_AUC)}")
 
 
-def _genome_measures(sequences: np.ndarray, labels: np.ndarray, ks: Sequence[int], seed: int) -> list[tuple]:
-    """Return rows (quantity, published, measured, tolerance)."""
+def _genome_measures(sequences: np.ndarray, labels: np.ndarray, ks: Sequence[int], seed: int) -> list[Measure]:
+    """Return what is compared for sequences."""
     train, test = train_test_split(np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=seed)
     rows = []
     for k in ks:

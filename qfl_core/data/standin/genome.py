@@ -1,7 +1,7 @@
 """Offline stand-in for DemoHumanOrWorm: sequences from a mixture of order-2 Markov chains.
 
-A component of a class has 3-mer frequencies f. A sequence draws a component by weight, its first three
-letters from f, and each further letter from P(c | ab) = f(abc) / sum_c f(abc).
+Each class has several components, each with its own 3-mer frequencies f. A sequence draws its component by weight, its
+first three letters from f, and each further letter from P(c | ab) = f(abc) / sum_c f(abc).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def generate_genome(n_per_class: int, seed: int, length: int = 200) -> tuple[np.
 
     Parameters
     ----------
-    n_per_class : sequences a class, at least 1.
+    n_per_class : sequences per class, at least 1.
     seed : non-negative. Equal arguments give equal sequences on every machine. Sequences come in blocks of
-        10,000 a class, each with its own stream.
-    length : letters a sequence, at least 3.
+        10,000 per class, each with its own stream.
+    length : letters per sequence, at least 3.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def _sample(name: str, n: int, length: int, rng: np.random.Generator) -> np.ndar
 
 @cache
 def chains(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the cumulative probabilities of a class's G components, the final 1 left out.
+    """Return the cumulative probabilities of the G components of one class, without the final 1.
 
     Returns
     -------

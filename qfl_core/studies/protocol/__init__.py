@@ -12,8 +12,7 @@ from qfl_core.studies.protocol.search import (
     finalists,
     predicted,
     profile_candidate,
-    read_search,
-    run_search,
+    protocol_search,
     write_search,
 )
 
@@ -28,7 +27,6 @@ __all__ = [
     "paper_numbers",
     "predicted",
     "profile_candidate",
-    "read_search",
-    "run_search",
+    "protocol_search",
     "write_search",
 ]

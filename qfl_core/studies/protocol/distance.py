@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from qfl_core.analysis.inference import student_half
 from qfl_core.analysis.paper import PAPER
 
 #: All numbers together, beside the tracks.
@@ -29,7 +29,7 @@ def paper_numbers(tracks: Sequence[str]) -> pd.Series:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Candidates that ran with the same seeds: ``numbers`` (candidates, seeds, numbers) beside the paper's."""
+    """Candidates that ran with the same seeds: their ``numbers`` (candidates, seeds, numbers) and the paper's."""
 
     candidates: tuple[str, ...]
     numbers: np.ndarray
@@ -46,8 +46,8 @@ class Stage:
         for track in (ALL, *self.paper.index.unique("track")):
             of = self.chosen(track)
             values, goal = self.numbers[..., of], self.paper.to_numpy()[of]
-            columns[track] = distance(values.mean(axis=1), goal)
-            columns[f"{track} ±"] = half_interval(lambda kept, goal=goal: distance(kept.mean(axis=1), goal), values)
+            columns[track] = _mean_distance(values, goal)
+            columns[f"{track} ±"] = half_interval(partial(_mean_distance, paper=goal), values)
         return pd.DataFrame(columns, index=pd.Index(self.candidates, name="candidate"))
 
     def ranked(self, track: str = ALL) -> list[str]:
@@ -61,7 +61,7 @@ class Stage:
         goal = self.paper.to_numpy()[of]
 
         def gap(values: np.ndarray) -> np.ndarray:
-            return np.subtract(*distance(values.mean(axis=1), goal))[None]
+            return np.subtract(*_mean_distance(values, goal))[None]
 
         return float(gap(pair)[0]), float(half_interval(gap, pair)[0])
 
@@ -76,19 +76,29 @@ class Stage:
     def against_paper(self, candidate: str) -> pd.DataFrame:
         """Return the paper's numbers beside the candidate's mean over seeds."""
         ours = self.numbers[self.candidates.index(candidate)].mean(axis=0)
-        return self.paper.to_frame().assign(ours=ours).unstack("method").swaplevel(axis=1).sort_index(axis=1)
+        table = self.paper.to_frame().assign(ours=ours).unstack("method")
+        assert isinstance(table, pd.DataFrame)
+        return table.swaplevel(axis=1).sort_index(axis=1)
 
 
 def distance(numbers: np.ndarray, paper: np.ndarray) -> np.ndarray:
-    """Return the root mean square of ours - paper's over the last axis; all are shares, so they need no scale."""
+    """Return the root mean square of ours - paper's over the last axis; shares need no scale."""
     return np.sqrt(((numbers - paper) ** 2).mean(axis=-1))
 
 
+def _mean_distance(values: np.ndarray, paper: np.ndarray) -> np.ndarray:
+    """Return the distance of each candidate's mean over seeds, from ``values`` (candidates, seeds, numbers)."""
+    return distance(values.mean(axis=1), paper)
+
+
 def half_interval(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:
-    """Return half the 95 % interval of a statistic of ``values`` (candidates, seeds, ...): a jackknife over seeds."""
+    """Return half the 95 % interval of a statistic of ``values`` (candidates, seeds, ...).
+
+    The standard error is the jackknife's over seeds; fewer than three seeds give NaN.
+    """
     n = values.shape[1]
     if n < 3:
         return np.full_like(statistic(values), np.nan)
     left_out = np.array([statistic(np.delete(values, i, axis=1)) for i in range(n)])
     error = np.sqrt((n - 1) / n * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
-    return student.ppf(0.975, n - 1) * error
+    return student_half(error, n - 1)

@@ -17,10 +17,10 @@ DEFAULTS = "profile"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to try: ``factors`` maps each open point to its levels, a level being a name with its settings.
+    """What to try: ``factors`` maps each open point to its levels, and each level's name to its settings.
 
-    ``parity`` makes the fraction: the level of a factor named there is the parity of the levels of the factors that it
-    lists, and the other factors run through all combinations. ``finalists`` is the number of candidates that go on,
+    ``parity`` chooses the fraction: it maps a factor to other factors, and the parity of their levels is its level. The
+    factors that it does not map run through all combinations. ``finalists`` is the number of candidates that go on,
     overall and for each track; the profile's own settings always do.
     """
 
@@ -32,13 +32,13 @@ class Plan:
     final_seeds: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, part: Mapping[str, Any], complete: bool = False) -> Plan:
-        """Read the ``protocol`` part of a profile; its ``complete`` section wins where the complete search is meant.
+    def of(cls, section: Mapping[str, Any], complete: bool = False) -> Plan:
+        """Read the ``protocol`` section of a profile; its ``complete`` values win where the complete search is meant.
 
-        Its ``encodings`` section is :func:`qfl_core.studies.clean.encoding_search`'s.
+        Its ``encodings`` belong to :func:`qfl_core.studies.clean.encoding_search` and are left out.
         """
-        values = {key: value for key, value in part.items() if key not in ("complete", "encodings")}
-        values |= (part.get("complete") or {}) if complete else {}
+        values = {key: value for key, value in section.items() if key not in ("complete", "encodings")}
+        values |= (section.get("complete") or {}) if complete else {}
         known = [f.name for f in fields(cls)]
         for key in values:
             if key not in known:
@@ -77,7 +77,7 @@ class Plan:
 
     @cached_property
     def candidates(self) -> list[str]:
-        """The screened candidates, one digit a factor: the number of its level."""
+        """The screened candidates, one digit per factor: the number of its level."""
         found = []
         for levels in itertools.product(*(range(len(self.factors[name])) for name in self.basic)):
             level = dict(zip(self.basic, levels, strict=True))

@@ -1,29 +1,29 @@
-"""Both stages of the search, run or only read, and what they say."""
+"""Both stages of the search, and what they say."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
 
+from qfl_core.analysis.inference import student_half
 from qfl_core.base.files import write_text
 from qfl_core.config import Profile
-from qfl_core.runs.study import Study, read_variants, run_variants
+from qfl_core.runs.study import Study, get_variants
 from qfl_core.studies.protocol.distance import ALL, Stage, paper_numbers
 from qfl_core.studies.protocol.plan import DEFAULTS, Plan
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """A finished search: the screening, the final (None where none was asked for), and what they say.
+    """A finished search: the screening, the final (None if the plan has none), and what they say.
 
-    ``profile`` is the candidate that the profile's own settings are.
+    ``profile`` is the candidate that equals the profile's own settings.
     """
 
     plan: Plan
@@ -63,7 +63,8 @@ class Search:
     def effects(self) -> pd.DataFrame:
         """The mean change of the distance from a factor's first level to its second, over the screened candidates.
 
-        One row a factor and track (and all): effect, low, high (95 %, Student, from the additive model's residuals).
+        One row per factor and track, and one for all tracks: effect, low, high (95 %, Student). The standard error
+        comes from the residuals of the additive model.
         """
         design, names = _one_hot(self.plan, self.screening.candidates)
         rows = []
@@ -73,7 +74,7 @@ class Search:
             free = len(y) - design.shape[1]
             variance = ((y - design @ solution) ** 2).sum() / free if free > 0 else np.nan
             errors = np.sqrt(variance * np.diag(np.linalg.pinv(design.T @ design)))
-            half = (student.ppf(0.975, free) if free > 0 else np.nan) * errors
+            half = student_half(errors, free)
             for (factor, level), effect, wide in list(zip(names, solution, half, strict=True))[1:]:
                 rows.append(
                     {
@@ -89,7 +90,7 @@ class Search:
 
 
 def _one_hot(plan: Plan, candidates: Sequence[str]) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return the additive model's design (candidates, columns), first levels being the reference, and its columns."""
+    """Return the design (candidates, columns) of the additive model and its columns; first levels are the reference."""
     columns, names = [np.ones(len(candidates))], [("", "")]
     for position, (factor, levels) in enumerate(plan.factors.items()):
         digits = np.array([int(c[position]) for c in candidates])
@@ -115,7 +116,7 @@ def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str
 
 
 def profile_candidate(settings: Profile, plan: Plan) -> str:
-    """Return the combination that the profile's own settings are on every track, or a name for none of them."""
+    """Return the combination that equals the profile's own settings on every track; :data:`DEFAULTS` if none does."""
     for candidate in plan.combinations:
         changed = plan.settings(candidate)
         if all(settings.config(track, **changed) == settings.config(track) for track in plan.tracks):
@@ -123,36 +124,32 @@ def profile_candidate(settings: Profile, plan: Plan) -> str:
     return DEFAULTS
 
 
-def run_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Search:
-    """Run both stages, finished runs excepted."""
-    return _search(settings, plan, folder, run_variants)
+def protocol_search(settings: Profile, plan: Plan, folder: Path | None = None, *, train: bool = True) -> Search:
+    """Search in both stages of the plan.
 
-
-def read_search(settings: Profile, plan: Plan, folder: Path | None = None) -> Search:
-    """Return the search from saved runs alone; :class:`qfl_core.base.errors.RunError` where some are missing."""
-    return _search(settings, plan, folder, read_variants)
-
-
-def _search(settings: Profile, plan: Plan, folder: Path | None, get: Callable) -> Search:
-    screening, facts = _stage(settings, plan, plan.candidates, plan.seeds, folder, get)
+    ``train`` False reads saved runs alone, see :func:`qfl_core.runs.study.get_study`.
+    """
+    get = partial(_stage, settings, plan, folder=folder, train=train)
+    screening, facts = get(plan.candidates, plan.seeds)
     profile = profile_candidate(settings, plan)
     if not plan.finalists:
         return Search(plan, screening, None, facts, profile)
-    final, facts = _stage(settings, plan, finalists(plan, screening, profile), plan.final_seeds, folder, get)
+    final, facts = get(finalists(plan, screening, profile), plan.final_seeds)
     screened = f"{len(plan.candidates)} candidates screened with {len(plan.seeds)} seeds"
     return Search(plan, screening, final, (*facts, screened), profile)
 
 
 def _stage(
-    settings: Profile, plan: Plan, candidates: Sequence[str], seeds: Sequence[int], folder: Path | None, get: Callable
+    settings: Profile, plan: Plan, candidates: Sequence[str], seeds: Sequence[int], folder: Path | None, train: bool
 ) -> tuple[Stage, tuple[str, ...]]:
+    """Return the stage of these candidates and seeds, and what a figure's footer says of its runs."""
     paper = paper_numbers(plan.tracks)
     variants = {candidate: plan.settings(candidate) for candidate in candidates}
     numbers = np.empty((len(candidates), len(seeds), len(paper)))
     facts: tuple[str, ...] = ()
     for track in plan.tracks:
         methods = list(paper[track].index.unique("method"))
-        studies = get(settings, track, methods, seeds, variants, folder)
+        studies = get_variants(settings, track, methods, seeds, variants, folder, train=train)
         of = np.flatnonzero(paper.index.get_level_values("track") == track)
         for c, candidate in enumerate(candidates):
             numbers[c][:, of] = _last_round(studies[candidate], paper[track], seeds)

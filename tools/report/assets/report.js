@@ -19,7 +19,7 @@ function interval(values, quantiles) {
   return { mean, low: mean - half, high: mean + half, seeds };
 }
 
-// One interval a round, of one method's metric over some seeds of a track.
+// One interval per round, of one method's metric over some seeds of a track.
 function curve(track, method, metric, seeds) {
   const rows = seeds.map((seed) => data.tracks[track].values[method][metric][data.tracks[track].seeds.indexOf(seed)]);
   return data.tracks[track].rounds.map((_, i) => interval(rows.map((row) => row[i]), data.quantiles));

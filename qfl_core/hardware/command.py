@@ -1,25 +1,22 @@
-"""``python -m qfl_core.hardware``: plan, run, look at, retry and replay the hardware validation."""
+"""The command ``hardware``: plan, run, look at, retry and replay a validation on a backend."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from qfl_core.base.errors import ConfigError, HardwareError, exit_code
+from qfl_core.base.errors import ConfigError, HardwareError
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile, read_yaml
 
-
-def main(arguments: list[str] | None = None) -> int:
-    """Read the command line; return 0, or 1 with the reason on stderr."""
-    asked = _parser().parse_args(arguments)
-    again = "jobs go on, and the same command fetches them"
-    return exit_code("qfl_core.hardware", lambda: asked.command(asked), again)
+if TYPE_CHECKING:
+    from qfl_core.hardware.pipeline import Validation
+    from qfl_core.hardware.store import Folder
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m qfl_core.hardware", description=__doc__)
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of ``hardware`` and their options."""
     commands = parser.add_subparsers(required=True, metavar="command")
     run = commands.add_parser("run", help="run the four curves, or fetch what already ran, and draw the figures")
     dry = commands.add_parser("dry-run", help="do everything but submit: circuits, shots, estimated QPU seconds")
@@ -47,13 +44,13 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
         command.add_argument("--results", type=Path, help="results folder (default: results/<profile>)")
         command.add_argument("--figures", type=Path, help="figures folder (default: the profile's)")
-    return parser
+        command.set_defaults(interrupted="jobs go on, and the same command fetches them")
 
 
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.hardware import HardwareConfig, dry_run, validate
     from qfl_core.hardware.pipeline import open_backend
-    from qfl_core.runs.study import run_study
+    from qfl_core.runs.study import get_study
 
     settings = load_profile(asked.profile)
     given = dict(_pair(text) for text in asked.set)
@@ -62,7 +59,7 @@ def _run(asked: argparse.Namespace) -> int:
     folder = asked.results or results_dir(asked.profile)
     # Before any training: a missing account or a misspelt backend is told at once.
     service = None if asked.dry_run else open_backend(config)[1]
-    study = run_study(settings, asked.dataset, config.methods, [asked.seed], folder)
+    study = get_study(settings, asked.dataset, config.methods, [asked.seed], folder)
     where = {"track": asked.dataset, "profile": asked.profile, "root": folder}
     if asked.dry_run:
         print(dry_run(study.runs, config, **where))
@@ -96,7 +93,7 @@ def _replay(asked: argparse.Namespace) -> int:
     return _show(replay(_folder(asked)), asked)
 
 
-def _folder(asked: argparse.Namespace):
+def _folder(asked: argparse.Namespace) -> Folder:
     from qfl_core.hardware.store import folders
 
     root = asked.results or results_dir(asked.profile)
@@ -107,7 +104,7 @@ def _folder(asked: argparse.Namespace):
     return known[-1]
 
 
-def _show(validation, asked: argparse.Namespace) -> int:
+def _show(validation: Validation, asked: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -123,7 +120,3 @@ def _show(validation, asked: argparse.Namespace) -> int:
     kinds = set(validation.workload["kind"])
     print("every job ran on a quantum computer" if kinds == {"hardware"} else f"kinds of the jobs: {', '.join(kinds)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

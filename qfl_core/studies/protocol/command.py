@@ -1,38 +1,36 @@
-"""``python -m qfl_core.studies.protocol``: run the complete protocol search, write its tables and figure, say what it found."""
+"""The command ``protocol``: run the complete protocol search, write its tables and figure, say what it found."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from qfl_core.base.errors import exit_code
 from qfl_core.base.files import write_text
+from qfl_core.base.numbers import number, plus_minus
 from qfl_core.config import load_profile
-from qfl_core.studies.protocol import ALL, Plan, Search, run_search, write_search
+from qfl_core.studies.protocol import ALL, Plan, Search, protocol_search, write_search
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Read the command line; return 0, or 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m qfl_core.studies.protocol", description=__doc__)
-    parser.add_argument("--profile", default="paper")
+def add_protocol(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``protocol``."""
+    parser.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
     parser.add_argument("--out", type=Path, default=Path("build/protocol-search"), help="folder of tables and figure")
-    asked = parser.parse_args(arguments)
-    return exit_code("qfl_core.studies.protocol", lambda: _search(asked.profile, asked.out), "the same command goes on")
+    parser.set_defaults(command=_search, interrupted="the same command goes on")
 
 
-def _search(profile: str, out: Path) -> int:
+def _search(asked: argparse.Namespace) -> int:
     import matplotlib
 
     matplotlib.use("Agg")
     from qfl_core.figures import apply_style
-    from qfl_core.figures.studies import protocol_search
+    from qfl_core.figures import studies as figures
 
-    settings = load_profile(profile)
-    search = run_search(settings, Plan.of(settings.section("protocol", {}), complete=True))
+    settings = load_profile(asked.profile)
+    search = protocol_search(settings, Plan.of(settings.section("protocol", {}), complete=True))
+    out = asked.out
     write_search(search, out)
     apply_style(final=True)
-    protocol_search(search).save(out)
+    figures.protocol_search(search).save(out)
     write_text(out / "report.txt", report(search) + "\n")
     print(report(search))
     print(f"tables and figure: {out}")
@@ -49,18 +47,18 @@ def report(search: Search) -> str:
     shown |= {f"closest on {track}": stage.ranked(track)[0] for track in tracks}
     for role, candidate in shown.items():
         if candidate in stage.candidates:
-            row = stage.table.loc[candidate]
-            parts = ", ".join(f"{track} {row[track]:.3f} ± {row[f'{track} ±']:.3f}" for track in (ALL, *tracks))
+            row = stage.table.to_dict("index")[candidate]
+            distances = ", ".join(f"{name} {_shown(row[name], row[f'{name} ±'])}" for name in (ALL, *tracks))
             levels = ", ".join(f"{factor} {level}" for factor, level in search.plan.levels(candidate).items())
-            lines.append(f"{role}: {parts} ({levels or 'its own settings'})")
+            lines.append(f"{role}: {distances} ({levels or 'its own settings'})")
     others = {"profile": search.profile} if search.winner != search.profile else {"runner-up": search.runner_up}
     for role, other in others.items():
         if other in stage.candidates:
             gap, half = stage.difference(search.winner, other)
-            lines.append(f"winner - {role}: {gap:+.3f} ± {half:.3f}, paired over seeds")
-    lines.append(f"standard deviation of a number from seed to seed: {stage.spread:.3f}")
+            lines.append(f"winner - {role}: {_shown(gap, half, signed=True)}, paired over seeds")
+    lines.append(f"standard deviation of a number from seed to seed: {number(stage.spread, missing='nan')}")
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _shown(value: float, half: float, signed: bool = False) -> str:
+    return plus_minus(value, half, signed=signed, missing="nan")

@@ -1,0 +1,89 @@
+"""The commands ``federate`` (Flower nodes on this machine) and ``network`` (what a federation of machines needs)."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from qfl_core.runs.command import add_experiment, experiment, flags_changes, print_run
+
+
+def add_federate(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``federate``."""
+    parser.description = "Start a SuperLink, and one SuperNode per client, on loopback with TLS and node keys."
+    parser.add_argument("--insecure", action="store_true", help="no TLS and no node keys")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for the answers of one phase")
+    parser.add_argument("--min-clients", type=int, default=2, help="fewest valid answers for a round to count")
+    add_experiment(parser, results="results/federation")
+    parser.set_defaults(command=flags_changes(_federate))
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of ``network`` and their options."""
+    commands = parser.add_subparsers(required=True, metavar="command")
+    certificates = commands.add_parser("certificates", help="make an authority and the server's certificate")
+    certificates.add_argument("hosts", nargs="+", help="names and addresses under which nodes reach the SuperLink")
+    key = commands.add_parser("node-key", help="make a node's key pair; its .pub goes to the SuperLink's owner")
+    key.add_argument("name", help="file name of the private key")
+    export = commands.add_parser("export", help="write every participant's folder from data that is in one place")
+    export.add_argument("config", type=Path, help="the experiment as YAML or JSON")
+    for command, write in ((certificates, _certificates), (key, _node_key), (export, _export)):
+        command.add_argument("--out", type=Path, required=True, help="folder, outside the repository")
+        command.set_defaults(command=_write_folder, write=write, interrupted="the folder may be incomplete")
+
+
+def _federate(asked: argparse.Namespace) -> int:
+    from qfl_core.network.launch import federate
+
+    result = federate(
+        experiment(asked),
+        asked.results,
+        insecure=asked.insecure,
+        timeout=asked.timeout,
+        min_clients=asked.min_clients,
+        repeat=asked.repeat,
+    )
+    print_run(result)
+    return 0
+
+
+def _write_folder(asked: argparse.Namespace) -> int:
+    """Write what the command makes into ``--out``, and name the files."""
+    from qfl_core.base.errors import FederationError
+    from qfl_core.base.paths import repository_root
+
+    root, folder = repository_root(), asked.out
+    if root is not None and folder.resolve().is_relative_to(root):
+        raise FederationError(f"--out {folder} is inside the repository: keys and data must not get into it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        asked.write(asked)
+    except OSError as error:
+        raise FederationError(str(error)) from None
+    print(f"written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    return 0
+
+
+def _certificates(asked: argparse.Namespace) -> None:
+    from qfl_core.network.credentials import make_certificates
+
+    make_certificates(asked.out, tuple(asked.hosts))
+
+
+def _node_key(asked: argparse.Namespace) -> None:
+    from qfl_core.network.credentials import make_node_key
+
+    make_node_key(asked.out, asked.name)
+
+
+def _export(asked: argparse.Namespace) -> None:
+    from qfl_core.algorithm.federation import Federation
+    from qfl_core.config import ExperimentConfig
+    from qfl_core.network.site import export_client, export_server
+
+    text = asked.config.read_text(encoding="utf-8")
+    read = ExperimentConfig.from_json if asked.config.suffix == ".json" else ExperimentConfig.from_yaml
+    federation = Federation.create(read(text))
+    export_server(federation, asked.out / "server")
+    for i in range(federation.config.clients):
+        export_client(federation, i, asked.out / f"client-{i}")

@@ -1,0 +1,164 @@
+"""The commands ``run``, ``list`` and ``show``, and the options of an experiment, which ``federate`` uses too."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from qfl_core.base.errors import ChangedResults, ConfigError, RunError
+from qfl_core.config import ExperimentConfig, load_profile
+
+if TYPE_CHECKING:
+    from qfl_core.runs import RunResult
+
+Command = Callable[[argparse.Namespace], int]
+_FILTERS = ("method", "dataset", "encoding", "split")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``run``."""
+    add_experiment(parser, results="results")
+    _add_plugin(parser)
+    parser.set_defaults(command=flags_changes(_run))
+
+
+def add_list(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``list``."""
+    for name in _FILTERS:
+        parser.add_argument(f"--{name}", help=f"only runs of this {name}")
+    _add_results(parser, "results")
+    _add_plugin(parser)
+    parser.set_defaults(command=flags_changes(_list), interrupted="nothing was changed")
+
+
+def add_show(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``show``."""
+    parser.add_argument("run", help="a run's folder name, as `list` prints it, or its beginning")
+    _add_results(parser, "results")
+    _add_plugin(parser)
+    parser.set_defaults(command=flags_changes(_show), interrupted="nothing was changed")
+
+
+def add_experiment(parser: argparse.ArgumentParser, results: str) -> None:
+    """Add the options that describe one experiment: every config field, the profile and the results folder."""
+    parser.description = f"{parser.description} Every config field is an option."
+    parser.add_argument("--profile", help="start from a profile: smoke or paper")
+    parser.add_argument("--repeat", action="store_true", help="run again although a finished run exists")
+    _add_results(parser, results)
+    for name, doc in ExperimentConfig.describe().items():
+        parser.add_argument(_option(name), metavar="X", help=doc.replace("%", "%%"))
+    parser.set_defaults(interrupted="the same command continues after the last complete round")
+
+
+def experiment(asked: argparse.Namespace) -> ExperimentConfig:
+    """Return the config that the options of :func:`add_experiment` describe."""
+    texts = {name: getattr(asked, name) for name in ExperimentConfig.describe()}
+    given = {name: _value(name, text) for name, text in texts.items() if text is not None}
+    if asked.profile:
+        return load_profile(asked.profile).config(given.pop("dataset", "baf"), **given)
+    return ExperimentConfig.from_dict(given)
+
+
+def print_run(run: RunResult) -> None:
+    """Print a run's rounds, where its numbers come from and where its files are."""
+    columns = ["round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "test_roc_auc"]
+    data, engine = run.environment["data"], run.environment["engine"]
+    print(run.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
+    print(f"data: {data['source']} ({data['name']})  engine: {engine['engine']}, {engine['kind']}")
+    print(f"files: {run.path}{_flag(run)}")
+
+
+def flags_changes(command: Command) -> Command:
+    """Silence the warning of changed files during a command, because the command prints it beside each run."""
+
+    def quiet(asked: argparse.Namespace) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ChangedResults)
+            return command(asked)
+
+    return quiet
+
+
+def _run(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import run_experiment
+
+    _load_plugins(asked)
+    config = experiment(asked)
+    print_run(run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty()))
+    return 0
+
+
+def _list(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import find_runs
+
+    _load_plugins(asked)
+    wanted = {name: value for name in _FILTERS if (value := getattr(asked, name))}
+    for run in find_runs(asked.results, **wanted):
+        config, last = run.config, run.rounds.iloc[-1]
+        print(
+            f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
+            f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
+            f"{_flag(run)}"
+        )
+    return 0
+
+
+def _show(asked: argparse.Namespace) -> int:
+    from qfl_core.runs import find_runs
+
+    _load_plugins(asked)
+    matching = [run for run in find_runs(asked.results) if run.path.name.startswith(asked.run)]
+    if len(matching) != 1:
+        raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
+    print_run(matching[0])
+    print(yaml.safe_dump({"config": matching[0].config.to_dict(), "origin": matching[0].environment}, sort_keys=False))
+    return 0
+
+
+def _add_results(parser: argparse.ArgumentParser, folder: str) -> None:
+    parser.add_argument("--results", default=folder, help=f"results folder (default: {folder})")
+
+
+def _add_plugin(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="load a Python file that registers methods, datasets, losses or circuits of your own; may be repeated",
+    )
+
+
+def _load_plugins(asked: argparse.Namespace) -> None:
+    from qfl_core.runs.plugin_file import load_plugin_file
+
+    for path in asked.plugin:
+        load_plugin_file(path)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _value(name: str, text: str) -> Any:
+    """Read an option as YAML does, numbers in scientific notation included."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{_option(name)} {text!r} cannot be read") from None
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _flag(run: RunResult) -> str:
+    changed = run.changed_files()
+    return f"  CHANGED since the run was sealed: {', '.join(changed)}" if changed else ""

@@ -1,0 +1,97 @@
+"""What a bench finds: measured rows, ratios, and the targets that the ratios are to reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qfl_core.base.numbers import significant
+
+EXACT_VS_PRODUCT = "exact: rate / bare matrix product's"
+EXACT_VS_AER = "exact: rate / EstimatorQNN on Aer"
+EXACT_VS_PENNYLANE = "exact: rate / PennyLane broadcast"
+SHOTS_VS_DRAWS = "shots: time / bare binomial draws'"
+SPSA_VS_DRAWS = "SPSA iteration: time / its draws'"
+DENSITY_VS_AER = "density: rate / AerSimulator.from_backend"
+DENSITY_VS_SAMPLER = "density: rate / SamplerV2 local mode"
+TEN_QUBITS_VS_AER = "10 qubits: rate / Aer EstimatorV2"
+TRAINING_VS_AER = "training: rate / the same code on Aer"
+TRAINING_VS_DRAWS = "training: time / its binomial draws'"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio that the engine is to reach: at least, or at most, a limit."""
+
+    name: str
+    limit: float
+    at_least: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Tell whether ``value`` reaches the target."""
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+TARGETS = (
+    Target(EXACT_VS_PRODUCT, 0.5),
+    Target(EXACT_VS_AER, 10_000),
+    Target(EXACT_VS_PENNYLANE, 300),
+    Target(SHOTS_VS_DRAWS, 1.5, at_least=False),
+    Target(SPSA_VS_DRAWS, 10, at_least=False),
+    Target(DENSITY_VS_AER, 200),
+    Target(DENSITY_VS_SAMPLER, 1_000),
+    Target(TEN_QUBITS_VS_AER, 5),
+    Target(TRAINING_VS_AER, 1_000),
+    Target(TRAINING_VS_DRAWS, 10, at_least=False),
+)
+
+
+@dataclass
+class Bench:
+    """Collects rows, ratios by the name of their target, and curves of cost.
+
+    Parameters
+    ----------
+    quick : fewer repetitions and circuits, for a test; the ratios are then rough.
+    """
+
+    quick: bool
+    rows: list[dict] = field(default_factory=list)
+    ratios: dict[str, float] = field(default_factory=dict)
+    scaling: dict[str, list[dict]] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """How often a short call is timed."""
+        return 5 if self.quick else 60
+
+    def row(
+        self, case: str, name: str, count: int, time: float, difference: float | None = None, limit: float = 0.0
+    ) -> None:
+        """Add a measured row.
+
+        Parameters
+        ----------
+        case, name : what was evaluated, and by which engine or library.
+        count, time : how many evaluations took how many seconds.
+        difference, limit : the largest distance from the exact values, and how large it may be. A peer that
+            disagrees stops the bench, because its speed would mean nothing.
+        """
+        if difference is not None and not difference <= limit:
+            found, allowed = significant(difference, 3), significant(limit, 3)
+            raise ValueError(f"{name} differs by {found} from the exact values, expected <= {allowed}")
+        row = {"case": case, "name": name, "evaluations": count, "seconds": time, "rate": count / time}
+        self.rows.append(row | {"difference": difference})
+
+    def rate(self, name: str) -> float:
+        """Return the evaluations per second of the row ``name``."""
+        return next(row["rate"] for row in self.rows if row["name"] == name)
+
+    def targets(self) -> list[dict]:
+        """Return every target with its measured value, ``None`` where it was not measured."""
+        found = []
+        for target in TARGETS:
+            value = self.ratios.get(target.name)
+            reached = None if value is None else target.holds(value)
+            told = {"name": target.name, "limit": target.limit, "at_least": target.at_least}
+            found.append(told | {"value": value, "reached": reached})
+        return found
