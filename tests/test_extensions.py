@@ -6,7 +6,6 @@ import importlib
 import itertools
 import json
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ from qfl_core.runs.plugins import (
     register_loss,
     register_method,
 )
-from qfl_core.runs.prepare import make_federation
+from qfl_core.runs.prepare import prepare
 from qfl_core.runs.results import find_runs
 from qfl_core.runs.run import run_experiment
 from qfl_core.runs.sweep import _run
@@ -323,40 +322,17 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
     pytest.importorskip("flwr")
     from fakegrid import FakeGrid
 
-    from qfl_core.network.nodes import Nodes, Patience
+    from qfl_core.network.nodes import NodeTrainer, Patience
 
     fields = {}
     for name in ("duqfl-learned", "duqfl-prox"):
         config = small(dataset="breast-cancer", method=name, outer_period=1, participation=0.7)
-        fed, grid = make_federation(config), FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
-        nodes = Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01))
-        assert told(fed, nodes, extras=True) == told(fed, extras=True)
+        prepared, grid = prepare(config), FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
+        nodes = NodeTrainer(grid, prepared.source.sha256, Patience(timeout=0.5, wait=0.2, poll=0.01))
+        assert told(prepared.federation, nodes, extras=True) == told(prepared.federation, extras=True)
         messages = [message.content for message in (*grid.down, *grid.up)]
         fields[name] = {(record, field) for content in messages for record in content for field in content[record]}
     assert fields["duqfl-learned"] == fields["duqfl-prox"]
-
-
-def test_a_method_with_memory_is_refused_before_a_federation_starts(monkeypatch, tmp_path):
-    pytest.importorskip("flwr")
-    from qfl_core.base.errors import FederationError
-    from qfl_core.network import app as flower_app
-    from qfl_core.network import launch
-    from qfl_core.network.nodes import Nodes
-
-    def never(*_, **__):
-        raise AssertionError("something was started")
-
-    reason = "SCAFFOLD-QFL keeps a state of each client .* does not travel"
-    config = small(method="scaffold-qfl")
-    monkeypatch.setattr(launch, "Deployment", never)
-    with pytest.raises(FederationError, match=reason):
-        launch.federate(config, tmp_path)
-    monkeypatch.setattr(flower_app, "Nodes", never)
-    monkeypatch.setattr(flower_app, "_end_with", lambda _: None)
-    with pytest.raises(FederationError, match=reason):
-        flower_app.serve(None, SimpleNamespace(run_config={"experiment": config.to_json()}))
-    with pytest.raises(FederationError, match=reason):
-        list(train(federation(method=SCAFFOLD_QFL), trainer=Nodes(grid=None)))
 
 
 # Breast cancer
