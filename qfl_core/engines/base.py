@@ -60,7 +60,7 @@ class Engine(ABC, Generic[Encoding]):
 
     @abstractmethod
     def encode(self, X: np.ndarray) -> Encoding:
-        """Return the samples ``X : (n, num_features)``, given as angles, in the form that :meth:`probabilities` needs."""
+        """Return the samples ``X : (n, num_features)``, given as angles, in the form that the engine stores."""
 
     @abstractmethod
     def probabilities(self, encoded: Encoding, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
@@ -91,9 +91,10 @@ class Engine(ABC, Generic[Encoding]):
         """Check the arguments; return the weights ``(clients, S, P)`` and per client one generator or None."""
         weights = check_weights(weights, self.qnn.num_weights, ndim=(3,))
         if not isinstance(encoded, Sequence):
-            raise ValueError(f"encoded must be a list of encoded datasets, one per client, got {type(encoded).__name__}")
+            got = type(encoded).__name__
+            raise ValueError(f"encoded must be a list of encoded datasets, one per client, got {got}")
         if len(encoded) != len(weights):
-            raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)}, one per encoded dataset")
+            raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)} as in encoded")
         if rngs is None:
             return weights, [None] * len(encoded)
         if isinstance(rngs, np.random.Generator) or len(rngs) != len(encoded):
@@ -141,7 +142,7 @@ def check_features(X: np.ndarray, num_features: int) -> np.ndarray:
 
 
 def check_weights(weights: np.ndarray, num_weights: int, ndim: tuple[int, ...] = (1, 2)) -> np.ndarray:
-    """Return ``weights`` as an array of finite float64 whose last axis has ``num_weights`` entries, or raise ValueError.
+    """Return ``weights`` as finite float64 whose last axis has ``num_weights`` entries, or raise ValueError.
 
     ``ndim`` lists the allowed numbers of axes.
     """

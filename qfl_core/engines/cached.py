@@ -186,7 +186,7 @@ def padded(count: int, multiple: int) -> int:
 
 @lru_cache(maxsize=64)
 def blas_is_position_free(width: int) -> bool:
-    """Return whether an entry of ``(n, width) @ (width, B)`` has the same bits at every position, for padded n and B."""
+    """Return whether an entry of ``(n, width) @ (width, B)`` has the same bits at every position (n, B padded)."""
     parts = ((8, 4), (56, 4), (504, 4), (1032, 8), (1024, 20), (48, 24))
     return _bits_agree(width, 1032, 24, parts)
 
@@ -241,8 +241,8 @@ def _limited(threads: int) -> AbstractContextManager[object]:
 def _blas() -> _ThreadController:
     """Return the BLAS controller of this process.
 
-    It is kept, because the search for the libraries is slow; it is not part of the engine, because an engine may be sent
-    to another process.
+    It is kept, because the search for the libraries is slow. It is not part of the engine, because an engine may be
+    sent to another process.
     """
     from threadpoolctl import ThreadpoolController
 

@@ -50,7 +50,7 @@ class Angles:
         return out
 
     def jacobian(self, values: np.ndarray) -> np.ndarray:
-        """Return d angle / d parameter, ``(N, K, number of parameters)``, for ``values : (N, number of parameters)``."""
+        """Return d angle / d parameter, ``(N, K, number of parameters)``, for ``values`` as in :meth:`evaluate`."""
         out = np.zeros((len(values), len(self.terms), len(self.parameters)))
         position = {p: i for i, p in enumerate(self.parameters)}
         for k, expression in enumerate(self.expressions):
@@ -97,7 +97,7 @@ def _polynomial_or_none(expression: ParameterExpression, position: dict[Paramete
         return None
     if terms is None:
         return None
-    # A function such as sign(x) has the derivatives of a polynomial but is none, so the values at two points are compared.
+    # A function such as sign(x) has the derivatives of a polynomial but is none: the values at two points show it.
     points = np.add.outer([0.0, 0.7], np.linspace(-1.3, 1.1, len(position)))
     for point in points:
         value = complex(expression.bind({p: point[position[p]] for p in expression.parameters}))

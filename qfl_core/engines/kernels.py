@@ -243,7 +243,7 @@ class Kernel:
         return out
 
     def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
-        """Return the matrix of each group from ``factors : (N, depth, L, q, 2, 2)``; a later factor stands on the left."""
+        """Return each group's matrix from ``factors : (N, depth, L, q, 2, 2)``; a later factor stands on the left."""
         matrices = factors[:, 0]
         for j in range(1, factors.shape[1]):
             matrices = factors[:, j] @ matrices
@@ -291,6 +291,6 @@ def _ry_index(size: int) -> np.ndarray:
 
 
 def _groups(num_qubits: int) -> tuple[int, ...]:
-    """Return the sizes of groups of at most MAX_GROUP neighbouring qubits, as equal as possible; qubit 0 comes first."""
+    """Return the sizes of groups of at most MAX_GROUP qubits, as equal as possible; qubit 0 is in the first group."""
     count = -(-num_qubits // MAX_GROUP)
     return tuple(num_qubits // count + (i < num_qubits % count) for i in range(count))

@@ -174,8 +174,8 @@ class StatevectorEngine(CachedEngine):
     def pullback(self, encoded: Encoded, weights: np.ndarray, cotangent: np.ndarray) -> np.ndarray:
         """Return sum_n cotangent_n dP_n / d weights, (P,), for ``weights : (P,)`` and ``cotangent : (n,)``.
 
-        P_n is a linear function of its stored row. The weighted rows are therefore summed first, and the derivative with
-        respect to all weights needs only one pass over the samples.
+        With the strategy ``products``, P_n is a linear function of its stored row. The weighted rows are therefore
+        summed first, and the derivatives with respect to all weights need only one pass over the samples.
         """
         check_encoded(encoded, self._owner())
         weights = check_weights(weights, self.qnn.num_weights)
@@ -223,7 +223,7 @@ class StatevectorEngine(CachedEngine):
         return product(encoded, self._entries(angles))
 
     def _tiles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
-        """Return |A psi|^2, ``(B, n)``, in real arithmetic and tile by tile; the rows of A are padded as in cached.py."""
+        """Return |A psi|^2, ``(B, n)``, in real arithmetic, tile by tile; A is padded as cached.py explains."""
         A = self._odd_rows(angles)
         out = np.empty((len(A), len(encoded)))
         d = A.shape[2]
