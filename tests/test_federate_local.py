@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,15 @@ pytest.importorskip("flwr")
 
 from planted import planted_splits, small
 
-from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.server import Together
+from qfl_core.algorithm.server import InProcess
 from qfl_core.base.errors import FederationError
 from qfl_core.network import deployment as deploying
 from qfl_core.network import launch
 from qfl_core.network.deployment import CONNECTION, Deployment
 from qfl_core.network.nodes import DEPLOYMENT
-from qfl_core.runs import run_experiment
 from qfl_core.runs.folder import RunFolder
+from qfl_core.runs.prepare import prepare
+from qfl_core.runs.run import run_prepared
 
 # Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
 PROGRAM = """#!{python}
@@ -136,16 +135,14 @@ def test_a_command_of_flower_that_fails_is_told():
 CONFIG, SPLITS = small(rounds=2), planted_splits()
 
 
-class Elsewhere(Together):
-    """Clients in this process that say they are on nodes."""
+class Elsewhere(InProcess):
+    """Trains in this process, but says that it reaches nodes."""
 
     transport = DEPLOYMENT
 
 
 def over_nodes(results: Path, **options):
-    return run_experiment(
-        CONFIG, results, federation=replace(Federation.create(CONFIG, SPLITS), clients=Elsewhere()), **options
-    )
+    return run_prepared(prepare(CONFIG, SPLITS), results, Elsewhere(), **options)
 
 
 class Played:
@@ -183,13 +180,11 @@ class Played:
 
 @pytest.fixture
 def played(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch.Federation, "create", classmethod(lambda *_: FEDERATION))
+    monkeypatch.setattr(launch, "data_source", lambda _: SPLITS.provenance)
+    monkeypatch.setattr(launch, "load_splits", lambda _: SPLITS)
     made = Played(tmp_path / "deployment")
     monkeypatch.setattr(launch, "Deployment", lambda **_: made)
     return made
-
-
-FEDERATION = Federation.create(CONFIG, SPLITS)
 
 
 def test_a_federation_tells_its_rounds_and_is_not_repeated(played, tmp_path):
@@ -231,11 +226,11 @@ def test_rounds_are_told_alike_from_the_journal_and_from_the_tables(tmp_path, mo
     sealed = over_nodes(tmp_path / "b").path
 
     def lines(path):
-        rows = [row | {"seconds": 0.0} for row in launch._rounds(path)]
+        rows = [row | {"seconds": 0.0} for row in launch._rounds(RunFolder(path))]
         return [launch._line(row, 2) for row in rows]
 
     assert lines(unsealed) == lines(sealed)
-    row = launch._rounds(sealed)[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
+    row = launch._rounds(RunFolder(sealed))[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
     assert launch._line(row, 2).endswith("\n  without client 2: it was late")
 
 

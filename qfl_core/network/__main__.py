@@ -6,12 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import ConfigError, DataError, FederationError, RunError
 from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
 from qfl_core.network.credentials import make_certificates, make_node_key
-from qfl_core.network.site import export_client, export_server
+from qfl_core.network.site import export_sites
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,10 +49,7 @@ def _make_folder(folder: Path) -> None:
 def _export(asked: argparse.Namespace) -> None:
     text = asked.config.read_text(encoding="utf-8")
     read = ExperimentConfig.from_json if asked.config.suffix == ".json" else ExperimentConfig.from_yaml
-    federation = Federation.create(read(text))
-    export_server(federation, asked.out / "server")
-    for i in range(federation.config.clients):
-        export_client(federation, i, asked.out / f"client-{i}")
+    export_sites(read(text), asked.out)
 
 
 if __name__ == "__main__":
