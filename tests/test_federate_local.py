@@ -113,7 +113,7 @@ def test_a_run_is_submitted_and_its_state_is_read(asked, tmp_path):
         assert made.submit(tmp_path, {"rounds": 3, "experiment": '{"mu": 0.1}'}, "num-supernodes=2") == "17"
         assert (made.folder / "run.toml").read_text() == 'rounds = 3\nexperiment = "{\\"mu\\": 0.1}"\n'
         assert asked[-1][:3] == ("run", str(tmp_path), CONNECTION)
-        assert asked[-1][-2:] == ("--federation-config", "num-supernodes=2")
+        assert asked[-1][-4:-2] == ("--federation-config", "num-supernodes=2")
         found = made.status("17")
         assert (found.state, found.details, found.is_over) == ("finished:failed", "out of luck", True)
     finally:

@@ -278,6 +278,7 @@ def test_new_models_are_scored_together_where_the_uploads_alone_decide_them(spli
     list(over(prepare(config, splits), grid))
     kinds = [message.metadata.message_type for message in grid.down]
     assert kinds == 2 * (3 * ["train"] + 3 * phases * ["evaluate"])
+    assert all(set(described(message.content)) <= set(DOWN) for message in grid.down)  # the learned weights stay
 
 
 def test_what_goes_up_has_the_same_size_whatever_the_number_of_samples():

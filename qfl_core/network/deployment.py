@@ -130,13 +130,11 @@ class Deployment:
         path = self.folder / "run.toml"
         write_text(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()))
         more = ["--federation-config", federation_config] if federation_config else []
-        answer = self.flwr("run", str(app), CONNECTION, "--run-config", str(path), "--format", "json", *more)
-        return str(json.loads(answer[answer.index("{") :])["run-id"])
+        return str(self._flwr_json("run", str(app), CONNECTION, "--run-config", str(path), *more)["run-id"])
 
     def status(self, run: str) -> Status:
         """Ask the SuperLink for the state of a run."""
-        answer = self.flwr("list", CONNECTION, "--run-id", run, "--format", "json")
-        found = json.loads(answer[answer.index("{") :])["runs"][0]
+        found = self._flwr_json("list", CONNECTION, "--run-id", run)["runs"][0]
         return Status(found["status"], found.get("status-details") or "")
 
     def is_alive(self, name: str = "superlink") -> bool:
@@ -204,6 +202,14 @@ class Deployment:
             reason = f"{said.getvalue()}{told.getvalue()}{failed if isinstance(failed, str) else ''}".strip()
             raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {reason[-500:]}")
         return said.getvalue()
+
+    def _flwr_json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command of Flower's own command line that answers in JSON; return the answer."""
+        said = self.flwr(*arguments, "--format", "json")
+        answer: dict[str, Any] = json.loads(said[said.index("{") :])
+        if not answer.get("success", True):  # the command itself ends as if all were well
+            raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {answer.get('error-message', said)}")
+        return answer
 
     def _start(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("a", encoding="utf-8") as file:

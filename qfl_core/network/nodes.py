@@ -18,7 +18,6 @@ from qfl_core.algorithm import meta
 from qfl_core.algorithm.client import Broadcast, LocalResult
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.samples import Attendance
-from qfl_core.algorithm.server import aggregate
 from qfl_core.base.errors import FederationError
 from qfl_core.config import ExperimentConfig
 from qfl_core.network import wire
@@ -167,7 +166,7 @@ class NodeTrainer:
         for sent, local in self._trained.values():
             if sent.t == attendance.t:
                 weights = method.aggregation(local.attendance, {"controller": sent.phi})
-                models.append((aggregate(federation, local, weights), sent.purpose))
+                models.append((method.aggregation.combine(local.theta, weights), sent.purpose))
         return models
 
     def _validate(self, attendance: Attendance, models: Sequence[tuple[np.ndarray, str]]) -> list[np.ndarray]:
