@@ -130,6 +130,60 @@ def test_a_command_of_flower_that_fails_is_told():
         made.stop()
 
 
+class Command:
+    """Plays Flower's command line: prints as it does, sees the environment, and ends with a status."""
+
+    def __init__(self, status=None, answer=""):
+        self.status, self.answer, self.home = status, answer, None
+
+    def main(self, arguments, prog_name, standalone_mode):
+        self.home = os.environ["FLWR_HOME"]
+        print("Loading")
+        print(self.answer, file=sys.__stdout__)
+        return self.status
+
+
+@pytest.fixture
+def command(monkeypatch):
+    from flwr.cli import app
+
+    made = Command()
+    monkeypatch.setattr(app, "typer_click_object", made)
+    return made
+
+
+@pytest.fixture
+def idle():
+    made = Deployment(insecure=True)
+    yield made
+    made.stop()
+
+
+def test_a_command_of_flower_gets_its_own_environment_and_leaves_that_of_this_process(idle, command, capsys):
+    environment, stdout = dict(os.environ), sys.__stdout__
+    command.answer = '{"success": true}'
+    assert idle.flwr("list") == '{"success": true}\n'
+    assert command.home == str(idle.folder / "homes" / "launcher")
+    assert dict(os.environ) == environment
+    assert sys.__stdout__ is stdout
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_during_a_command_of_flower_is_ctrl_c(idle, command):
+    command.status = 130  # what its command line makes of an interrupt
+    with pytest.raises(KeyboardInterrupt):
+        idle.flwr("list")
+
+
+def test_an_answer_of_flower_that_says_no_is_told(idle, command):
+    command.answer = '{"success": false, "error-message": "Run ID not found."}'
+    with pytest.raises(FederationError, match=r"flwr list federation failed: Run ID not found\."):
+        idle.status("77")
+    command.status, command.answer = 1, "it said why"
+    with pytest.raises(FederationError, match="flwr list federation failed: it said why\nLoading"):
+        idle.status("77")
+
+
 # Following a run
 
 CONFIG, SPLITS = small(rounds=2), planted_splits()

@@ -55,11 +55,13 @@ class Deployment:
     poll : seconds between two looks for work of the processes that start apps.
     """
 
-    def __init__(self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25):
+    def __init__(
+        self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25
+    ) -> None:
         self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
         self.database = database
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
-        self.processes: dict[str, subprocess.Popen] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.certificates: Certificates | None = None
         self.port = free_port()
 
@@ -290,4 +292,4 @@ def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
