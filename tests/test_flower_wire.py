@@ -13,7 +13,6 @@ pytest.importorskip("flwr")
 
 from fakegrid import FakeGrid
 from flwr.app import Array, Error, Message, MetricRecord
-from qfl_core.runs.records import _plain
 
 from qfl_core.algorithm.client import Broadcast
 from qfl_core.algorithm.meta import is_due, outer_direction
