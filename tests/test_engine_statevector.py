@@ -407,7 +407,7 @@ def test_bad_ragged_calls_are_named():
         engine.probabilities_ragged(encoded, np.zeros((2, 8)))
     with pytest.raises(ValueError, match="one generator for each of the 2 clients"):
         engine.probabilities_ragged(encoded, np.zeros((2, 2, 8)), stream(0, "x"))
-    with pytest.raises(ValueError, match="encoded must be a list of encoded datasets, one a client, got Encoded"):
+    with pytest.raises(ValueError, match="encoded must be a list of encoded datasets, one per client, got Encoded"):
         engine.probabilities_ragged(encoded[0], np.zeros((1, 2, 8)))
 
 

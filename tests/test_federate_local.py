@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,15 @@ pytest.importorskip("flwr")
 
 from planted import planted_splits, small
 
-from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.server import Together
+from qfl_core.algorithm.server import InProcess
 from qfl_core.base.errors import FederationError
 from qfl_core.network import deployment as deploying
 from qfl_core.network import launch
 from qfl_core.network.deployment import CONNECTION, Deployment
 from qfl_core.network.nodes import DEPLOYMENT
-from qfl_core.runs import run_experiment
 from qfl_core.runs.folder import RunFolder
+from qfl_core.runs.prepare import prepare
+from qfl_core.runs.run import run_prepared
 
 # Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
 PROGRAM = """#!{python}
@@ -114,7 +113,7 @@ def test_a_run_is_submitted_and_its_state_is_read(asked, tmp_path):
         assert made.submit(tmp_path, {"rounds": 3, "experiment": '{"mu": 0.1}'}, "num-supernodes=2") == "17"
         assert (made.folder / "run.toml").read_text() == 'rounds = 3\nexperiment = "{\\"mu\\": 0.1}"\n'
         assert asked[-1][:3] == ("run", str(tmp_path), CONNECTION)
-        assert asked[-1][-2:] == ("--federation-config", "num-supernodes=2")
+        assert asked[-1][-4:-2] == ("--federation-config", "num-supernodes=2")
         found = made.status("17")
         assert (found.state, found.details, found.is_over) == ("finished:failed", "out of luck", True)
     finally:
@@ -131,21 +130,73 @@ def test_a_command_of_flower_that_fails_is_told():
         made.stop()
 
 
+class Command:
+    """Plays Flower's command line: prints as it does, sees the environment, and ends with a status."""
+
+    def __init__(self, status=None, answer=""):
+        self.status, self.answer, self.home = status, answer, None
+
+    def main(self, arguments, prog_name, standalone_mode):
+        self.home = os.environ["FLWR_HOME"]
+        print("Loading")
+        print(self.answer, file=sys.__stdout__)
+        return self.status
+
+
+@pytest.fixture
+def command(monkeypatch):
+    from flwr.cli import app
+
+    made = Command()
+    monkeypatch.setattr(app, "typer_click_object", made)
+    return made
+
+
+@pytest.fixture
+def idle():
+    made = Deployment(insecure=True)
+    yield made
+    made.stop()
+
+
+def test_a_command_of_flower_gets_its_own_environment_and_leaves_that_of_this_process(idle, command, capsys):
+    environment, stdout = dict(os.environ), sys.__stdout__
+    command.answer = '{"success": true}'
+    assert idle.flwr("list") == '{"success": true}\n'
+    assert command.home == str(idle.folder / "homes" / "launcher")
+    assert dict(os.environ) == environment
+    assert sys.__stdout__ is stdout
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_during_a_command_of_flower_is_ctrl_c(idle, command):
+    command.status = 130  # what its command line makes of an interrupt
+    with pytest.raises(KeyboardInterrupt):
+        idle.flwr("list")
+
+
+def test_an_answer_of_flower_that_says_no_is_told(idle, command):
+    command.answer = '{"success": false, "error-message": "Run ID not found."}'
+    with pytest.raises(FederationError, match=r"flwr list federation failed: Run ID not found\."):
+        idle.status("77")
+    command.status, command.answer = 1, "it said why"
+    with pytest.raises(FederationError, match="flwr list federation failed: it said why\nLoading"):
+        idle.status("77")
+
+
 # Following a run
 
 CONFIG, SPLITS = small(rounds=2), planted_splits()
 
 
-class Elsewhere(Together):
-    """Clients in this process that say they are on nodes."""
+class Elsewhere(InProcess):
+    """Trains in this process, but says that it reaches nodes."""
 
     transport = DEPLOYMENT
 
 
 def over_nodes(results: Path, **options):
-    return run_experiment(
-        CONFIG, results, federation=replace(Federation.create(CONFIG, SPLITS), clients=Elsewhere()), **options
-    )
+    return run_prepared(prepare(CONFIG, SPLITS), results, Elsewhere(), **options)
 
 
 class Played:
@@ -183,13 +234,11 @@ class Played:
 
 @pytest.fixture
 def played(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch.Federation, "create", classmethod(lambda *_: FEDERATION))
+    monkeypatch.setattr(launch, "data_source", lambda _: SPLITS.provenance)
+    monkeypatch.setattr(launch, "load_splits", lambda _: SPLITS)
     made = Played(tmp_path / "deployment")
     monkeypatch.setattr(launch, "Deployment", lambda **_: made)
     return made
-
-
-FEDERATION = Federation.create(CONFIG, SPLITS)
 
 
 def test_a_federation_tells_its_rounds_and_is_not_repeated(played, tmp_path):
@@ -231,11 +280,11 @@ def test_rounds_are_told_alike_from_the_journal_and_from_the_tables(tmp_path, mo
     sealed = over_nodes(tmp_path / "b").path
 
     def lines(path):
-        rows = [row | {"seconds": 0.0} for row in launch._rounds(path)]
+        rows = [row | {"seconds": 0.0} for row in launch._rounds(RunFolder(path))]
         return [launch._line(row, 2) for row in rows]
 
     assert lines(unsealed) == lines(sealed)
-    row = launch._rounds(sealed)[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
+    row = launch._rounds(RunFolder(sealed))[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
     assert launch._line(row, 2).endswith("\n  without client 2: it was late")
 
 

@@ -62,8 +62,8 @@ def test_the_command_makes_what_a_federation_of_machines_needs(tmp_path, capsys)
     )
     (tmp_path / "experiment.yaml").write_text(config.to_yaml())
     assert main(["network", "export", str(tmp_path / "experiment.yaml"), "--out", str(tmp_path / "data")]) == 0
-    assert open_site(config, tmp_path / "data" / "client-1", 1).partition.train[0][1].size > 0
-    assert len(open_site(config, tmp_path / "data" / "server").splits.val) == 100
+    assert open_site(config, tmp_path / "data" / "client-1", 1).federation.size(0, 1) > 0
+    assert len(open_site(config, tmp_path / "data" / "server").federation.splits["val"]) == 100
 
 
 def test_the_command_refuses_to_write_keys_into_the_repository(capsys):

@@ -21,13 +21,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-from qfl_core.algorithm.federation import Federation  # noqa: E402
 from qfl_core.config import load_profile  # noqa: E402
+from qfl_core.data import Splits, load_splits  # noqa: E402
 from qfl_core.network.deployment import Deployment  # noqa: E402
 from qfl_core.network.launch import bundle  # noqa: E402
 from qfl_core.network.site import export_client  # noqa: E402
 from qfl_core.runs import find_runs, run_experiment  # noqa: E402
-from qfl_core.runs.schema import SCHEMA, RunFolder  # noqa: E402
+from qfl_core.runs.folder import RunFolder  # noqa: E402
+from qfl_core.runs.prepare import make_federation  # noqa: E402
+from qfl_core.runs.schema import SCHEMA  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = load_profile("smoke").config(
@@ -61,7 +63,7 @@ def until(condition, what: str):
 
 def journal(results) -> list[dict]:
     paths = sorted(Path(results).glob("*/*/*/seed-*/*/journal.jsonl"))
-    return RunFolder(paths[-1].parent).records() if paths else []
+    return RunFolder(paths[-1].parent).journal.records() if paths else []
 
 
 def assert_equal_runs(found, expected) -> None:
@@ -73,21 +75,22 @@ def assert_equal_runs(found, expected) -> None:
 
 
 @pytest.fixture(scope="module")
-def federation() -> Federation:
-    return Federation.create(CONFIG)
+def splits() -> Splits:
+    return load_splits(CONFIG)
 
 
-def start_nodes(deployment, federation) -> None:
+def start_nodes(deployment, splits) -> None:
+    federation = make_federation(CONFIG, splits)
     for i in range(3):
-        export_client(federation, i, deployment.folder / f"data-{i}")
+        export_client(splits, federation, i, deployment.folder / f"data-{i}")
         deployment.start_node(f"node-{i}", {"partition-id": i, "data-dir": str(deployment.folder / f"data-{i}")})
 
 
 @pytest.fixture(scope="module")
-def deployment(federation):
+def deployment(splits):
     """A SuperLink with TLS and three nodes, each with the folder of its client."""
     with Deployment() as running:
-        start_nodes(running, federation)
+        start_nodes(running, splits)
         yield running
 
 
@@ -96,14 +99,16 @@ def app(tmp_path) -> Path:
     return bundle(ROOT, tmp_path / "app")
 
 
-def test_a_deployment_gives_the_bits_of_one_process(deployment, app, tmp_path):
-    run = deployment.submit(app, settings(CONFIG, tmp_path / "network"))
+@pytest.mark.parametrize("method", ["duqfl-prox", "scaffold-qfl"])
+def test_a_deployment_gives_the_bits_of_one_process(deployment, app, tmp_path, method):
+    config = CONFIG.replace(method=method)
+    run = deployment.submit(app, settings(config, tmp_path / "network"))
     assert finish(deployment, run).startswith("finished:completed")
     (found,) = find_runs(tmp_path / "network")
     assert found.environment["transport"] == "flower-deployment"
     assert not found.changed_files()
     assert not (found.path / "exclusions.csv").exists()
-    assert_equal_runs(found, run_experiment(CONFIG, tmp_path / "here"))
+    assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
 
 
 def test_a_node_whose_key_is_not_on_the_list_is_refused(deployment):
@@ -154,13 +159,13 @@ def _listening_beyond_loopback(deployment) -> list[str]:
     return found
 
 
-def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(federation, app, tmp_path):
+def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(splits, app, tmp_path):
     """A SuperLink with a database may lose an answer (docs/federation.md): that client is then left out, on record.
 
     So complete rounds are kept in any case, and the bits are those of one process in the first run without a loss.
     """
     with Deployment(database=True) as deployment:
-        start_nodes(deployment, federation)
+        start_nodes(deployment, splits)
         for attempt in range(3):
             results = tmp_path / f"network-{attempt}"
             config = CONFIG.replace(lambda_fair=0.2 + 0.1 * attempt)  # another run with the same data
@@ -186,12 +191,13 @@ def test_faults_leave_clients_out_and_the_others_go_on(tmp_path):
     shape, 3 is back, 5 has joined. Round 3: 2 sends a wrong n_i.
     """
     config = CONFIG.replace(clients=6, rounds=3)
-    whole, app, timeout = Federation.create(config), _faulty_app(tmp_path / "app"), 75.0
+    splits, app, timeout = load_splits(config), _faulty_app(tmp_path / "app"), 75.0
+    whole = make_federation(config, splits)
     results, plan = tmp_path / "results", tmp_path / "plan.json"
 
     def start(running, i):
         folder = running.folder / f"data-{i}"
-        export_client(whole, i, folder)
+        export_client(splits, whole, i, folder)
         running.start_node(f"node-{i}", {"partition-id": i, "data-dir": str(folder), "plan-dir": str(tmp_path)})
 
     with Deployment() as running:

@@ -1,20 +1,23 @@
-"""Engines: ways to evaluate a QNN, behind one interface."""
+"""Engines: each one evaluates a QNN in its own way, and all of them have the same interface."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from qfl_core.base.registry import ENGINES, resolve
 from qfl_core.engines.base import Engine
 from qfl_core.engines.qnn import QNN
 
 
-def make_engine(name: str, qnn: QNN, shots: int | None = None, **options) -> Engine:
+def make_engine(name: str, qnn: QNN, shots: int | None = None, **options: Any) -> Engine:
     """Return the engine ``name`` for ``qnn``.
 
     Parameters
     ----------
     name : a key of :data:`qfl_core.base.registry.ENGINES`.
-    shots : None for exact probabilities, or the number of measurements behind each of them.
-    options : the engine's own, see its class.
+    qnn : the model.
+    shots : the number of measurements per probability; None asks for exact probabilities.
+    options : keyword arguments of the engine's class, which describes them.
     """
     if name not in ENGINES:
         raise ValueError(f"unknown engine {name!r}; expected one of {sorted(ENGINES)}")

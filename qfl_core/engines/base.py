@@ -1,16 +1,18 @@
-"""What every engine shares: the interface, the checks of its inputs, and sampling from the exact law."""
+"""What all engines share: their interface, the checks of their inputs, and the drawing of shots."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from qfl_core.engines.qnn import QNN
 
-MAX_SHOTS = 2**63 - 1  # what numpy's binomial takes
+MAX_SHOTS = 2**63 - 1  # NumPy's binomial accepts no larger number
+#: One generator for all draws, one generator per weight vector, or None where nothing is drawn.
 Generators = np.random.Generator | Sequence[np.random.Generator] | None
 
 
@@ -20,14 +22,20 @@ class EncodedSamples(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: np.ndarray) -> Self:
-        """Return the samples ``indices`` without encoding them again."""
+        """Return the samples at the positions ``indices``, without encoding them again."""
 
 
-class Engine(ABC):
-    """P(class 1) of a :class:`QNN` for encoded samples and one or many weight vectors.
+#: The form in which one engine stores its samples.
+Encoding = TypeVar("Encoding", bound=EncodedSamples)
+
+
+class Engine(ABC, Generic[Encoding]):
+    """Computes P(class 1) of a :class:`QNN` for encoded samples and one or many weight vectors.
 
     Attributes
     ----------
+    qnn : the model.
+    shots : the number of measurements per probability, or None for exact probabilities.
     name : the engine's name in :func:`qfl_core.engines.make_engine`.
     kind : what produces the numbers: exact | shots | noisy | fake | hardware.
     """
@@ -51,52 +59,59 @@ class Engine(ABC):
         return type(self)(self.qnn)
 
     @abstractmethod
-    def encode(self, X: np.ndarray) -> Any:
-        """Return ``X : (n, num_features)``, in angles, in the form :meth:`probabilities` takes."""
+    def encode(self, X: np.ndarray) -> Encoding:
+        """Return the samples ``X : (n, num_features)``, given as angles, in the form that the engine stores."""
 
     @abstractmethod
-    def probabilities(self, encoded, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
+    def probabilities(self, encoded: Encoding, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
         """Return P(class 1), ``(n,)`` for ``weights : (P,)`` and ``(B, n)`` for ``weights : (B, P)``."""
 
     def probabilities_ragged(
-        self, encoded: Sequence, weights: np.ndarray, rngs: Sequence[np.random.Generator] | None = None
+        self, encoded: Sequence[Encoding], weights: np.ndarray, rngs: Sequence[np.random.Generator] | None = None
     ) -> list[np.ndarray]:
-        """Return P(class 1) for clients with different numbers of samples, each with its own weights.
+        """Return P(class 1) for many clients, each with its own number of samples and its own weights.
 
         Parameters
         ----------
-        encoded : one encoded dataset a client, of n_i samples.
-        weights : (clients, S, P), S weight vectors a client, such as the two signs of SPSA.
-        rngs : one generator a client, needed with shots: a client's draws never depend on the others.
+        encoded : one encoded dataset per client; client i has n_i samples.
+        weights : (clients, S, P), S weight vectors per client, such as the two signs of SPSA.
+        rngs : one generator per client. An engine with shots needs them; because each client has its own, its
+            draws do not depend on the other clients.
 
         Returns
         -------
-        list of ``(S, n_i)`` arrays.
+        One array ``(S, n_i)`` per client.
         """
-        weights, rngs = self.check_ragged(encoded, weights, rngs)
-        return [self.probabilities(e, w, g) for e, w, g in zip(encoded, weights, rngs, strict=True)]
+        weights, sources = self.check_ragged(encoded, weights, rngs)
+        return [self.probabilities(e, w, g) for e, w, g in zip(encoded, weights, sources, strict=True)]
 
-    def check_ragged(self, encoded, weights, rngs):
-        """Return the weights ``(clients, S, P)`` and one generator or None a client, checked."""
+    def check_ragged(
+        self, encoded: Sequence[Encoding], weights: np.ndarray, rngs: Sequence[np.random.Generator] | None
+    ) -> tuple[np.ndarray, Sequence[np.random.Generator | None]]:
+        """Check the arguments; return the weights ``(clients, S, P)`` and per client one generator or None."""
         weights = check_weights(weights, self.qnn.num_weights, ndim=(3,))
         if not isinstance(encoded, Sequence):
-            raise ValueError(f"encoded must be a list of encoded datasets, one a client, got {type(encoded).__name__}")
+            got = type(encoded).__name__
+            raise ValueError(f"encoded must be a list of encoded datasets, one per client, got {got}")
         if len(encoded) != len(weights):
-            raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)} as encoded")
+            raise ValueError(f"weights are for {len(weights)} clients, expected {len(encoded)} as in encoded")
         if rngs is None:
-            rngs = [None] * len(encoded)
-        elif isinstance(rngs, np.random.Generator) or len(rngs) != len(encoded):
+            return weights, [None] * len(encoded)
+        if isinstance(rngs, np.random.Generator) or len(rngs) != len(encoded):
             raise ValueError(f"rngs must hold one generator for each of the {len(encoded)} clients")
         return weights, rngs
 
     def describe(self) -> dict[str, Any]:
-        """Return what identifies the engine in a record."""
+        """Return what a run's record says about the engine."""
         return {"engine": self.name, "kind": self.kind, "shots": self.shots}
 
 
 @runtime_checkable
 class DifferentiableEngine(Protocol):
-    """An engine that also knows the derivatives of its exact probabilities."""
+    """An engine that can also compute the derivatives of its exact probabilities.
+
+    ``encoded`` has the type that the engine's own ``encode`` returns.
+    """
 
     name: str
 
@@ -108,7 +123,7 @@ class DifferentiableEngine(Protocol):
 
 
 def check_shots(shots: int | None) -> int | None:
-    """Return ``shots`` as an int >= 1, or None for exact values."""
+    """Return ``shots`` as an int >= 1, or None, which means exact values; raise ValueError for anything else."""
     if shots is None:
         return None
     if isinstance(shots, bool) or not isinstance(shots, int | np.integer) or shots < 1:
@@ -119,7 +134,7 @@ def check_shots(shots: int | None) -> int | None:
 
 
 def check_features(X: np.ndarray, num_features: int) -> np.ndarray:
-    """Return ``X`` as finite float64 of shape ``(n, num_features)``."""
+    """Return ``X`` as an array of finite float64 with shape ``(n, num_features)``, or raise ValueError."""
     array = _real_array("X", X)
     if array.ndim != 2 or array.shape[1] != num_features:
         raise ValueError(f"X must have shape (n, {num_features}), got {array.shape}")
@@ -127,7 +142,10 @@ def check_features(X: np.ndarray, num_features: int) -> np.ndarray:
 
 
 def check_weights(weights: np.ndarray, num_weights: int, ndim: tuple[int, ...] = (1, 2)) -> np.ndarray:
-    """Return ``weights`` as finite float64 whose last axis has ``num_weights`` entries."""
+    """Return ``weights`` as finite float64 whose last axis has ``num_weights`` entries, or raise ValueError.
+
+    ``ndim`` lists the allowed numbers of axes.
+    """
     array = _real_array("weights", weights)
     if np.ndim(weights) not in ndim or array.shape[-1] != num_weights:
         lead = {1: f"({num_weights},)", 2: f"(B, {num_weights})", 3: f"(clients, S, {num_weights})"}
@@ -136,7 +154,8 @@ def check_weights(weights: np.ndarray, num_weights: int, ndim: tuple[int, ...] =
     return array
 
 
-def _real_array(name: str, values) -> np.ndarray:
+def _real_array(name: str, values: ArrayLike) -> np.ndarray:
+    """Return ``values`` as an array of finite float64; ``name`` is what an error message calls them."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
@@ -148,20 +167,21 @@ def _real_array(name: str, values) -> np.ndarray:
 
 
 def sample(p: np.ndarray, shots: int, rng: Generators) -> np.ndarray:
-    """Return the fraction of ``shots`` measurements with odd parity, drawn from Binomial(shots, p).
+    """Return the fraction of ``shots`` measurements that have odd parity: a draw from Binomial(shots, p) / shots.
 
     Parameters
     ----------
-    p : (n,) or (B, n) exact probabilities; rounding may have left them 1e-16 outside [0, 1].
-    rng : one generator for all draws, in C order, or B generators, one a row.
+    p : (n,) or (B, n) exact probabilities. They may lie 1e-16 outside [0, 1] because of rounding.
+    shots : the number of measurements per probability.
+    rng : one generator, which draws all values row by row, or B generators, one per row.
     """
     if rng is None:
-        raise ValueError(f"shots={shots} draws at random: expected rng, a numpy Generator")
-    p = np.minimum(np.maximum(p, 0.0), 1.0)  # np.clip costs more than a small client's draws
+        raise ValueError(f"shots={shots} draws at random: expected rng to be a numpy Generator, got None")
+    p = np.minimum(np.maximum(p, 0.0), 1.0)  # np.clip takes longer than the draws of a small client
     if isinstance(rng, np.random.Generator):
         return rng.binomial(shots, p) / shots
     many = isinstance(rng, Sequence) and all(isinstance(g, np.random.Generator) for g in rng)
     if not many or p.ndim != 2 or len(rng) != len(p):
-        got = len(rng) if many else type(rng).__name__
-        raise ValueError(f"rng must be a Generator, or one for each row of {p.shape}, got {got}")
+        got = f"{len(rng)} generators" if many else type(rng).__name__
+        raise ValueError(f"rng must be a Generator, or a list with one for each row of p {p.shape}, got {got}")
     return np.array([g.binomial(shots, row) / shots for g, row in zip(rng, p, strict=True)])

@@ -1,12 +1,13 @@
-"""Engines that store their encodings and evaluate many weight vectors against them.
+"""Engines that encode samples once, store them, and evaluate many weight vectors on them.
 
-A stored sample is a row of real numbers (or a state), and where P(1 | x, theta) is linear in it, all samples
-against all thetas are one matrix product, ``rows @ observables.T``.
+A stored sample is a row of real numbers (or a state). Where P(1 | x, theta) is a linear function of this row, one
+matrix product ``rows @ observables.T`` gives the probabilities of all samples for all thetas.
 
-Bits. BLAS may add in another order at the edge of a product, so a probability could depend on its neighbours
-in a batch. The rule against it: samples are padded to multiples of 8 and thetas to multiples of 4, where the
-orders were seen to agree; :func:`blas_is_position_free` checks that once a process and width, and a slower
-product of fixed order takes over where it does not hold.
+Why the bits do not depend on the batch: at the edge of a matrix product, BLAS may add the terms in another order. A
+probability could then depend on the other samples of the batch. To prevent this, the number of samples is padded to a
+multiple of 8 and the number of thetas to a multiple of 4, because BLAS was observed to use one order for such shapes.
+:func:`blas_is_position_free` tests this once per process and row width; where the test fails, a slower product with a
+fixed order is used instead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from typing import Protocol
 
 import numpy as np
 
@@ -28,9 +30,17 @@ PAD_THETAS = 4
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """n samples as an engine stores them; ``rows`` is padded with zeros to ``(padded n, width)``.
+    """n samples in the form in which an engine stores them.
 
-    Engines of the same kind for the same QNN share encodings: one with shots, say, and an exact one.
+    Engines that have the same ``owner`` can use each other's encodings; an engine with shots and an exact engine of
+    the same class for the same QNN do.
+
+    Attributes
+    ----------
+    rows : (padded n, width), one row per sample; zeros fill the last rows.
+    num_samples : n.
+    owner : what identifies the engine that made the encoding.
+    pad : the number of rows is a multiple of it.
     """
 
     rows: np.ndarray = field(repr=False)
@@ -42,7 +52,7 @@ class Encoded:
         return self.num_samples
 
     def take(self, indices: np.ndarray) -> Encoded:
-        """Return the samples ``indices``, without encoding them again."""
+        """Return the samples at the positions ``indices``, without encoding them again."""
         indices = np.asarray(indices)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
             raise ValueError(f"indices must be a vector of integers, got {indices.dtype} {indices.shape}")
@@ -54,8 +64,18 @@ class Encoded:
         return Encoded(rows, len(indices), self.owner, self.pad)
 
 
-class CachedEngine(Engine):
-    """Checks, threads, sampling and the shared call for many clients; subclasses give the exact values."""
+class CachedEngine(Engine[Encoded]):
+    """What the exact and the noisy engine share: checks, threads, shots and the call for many clients.
+
+    A subclass computes the exact probabilities.
+
+    Parameters
+    ----------
+    qnn : the model.
+    shots : the number of measurements per probability; None asks for exact probabilities.
+    memory : bytes that the encodings and the intermediate arrays may each use.
+    threads : BLAS threads inside this engine's calls; None keeps the setting of the process.
+    """
 
     def __init__(self, qnn: QNN, shots: int | None, memory: int, threads: int | None) -> None:
         super().__init__(qnn, shots)
@@ -71,10 +91,13 @@ class CachedEngine(Engine):
 
     @abstractmethod
     def _owner(self) -> tuple:
-        """Return what makes an encoding this engine's own."""
+        """Return a key of everything that decides the encoding; engines with equal keys share their encodings."""
 
     def _observables(self, weights: np.ndarray) -> np.ndarray | None:
-        """Return ``(B, width)`` to multiply stored rows with, or None where the engine works otherwise."""
+        """Return ``(B, width)``: one vector per theta, whose product with a stored row is the probability.
+
+        None means that the engine does not compute its probabilities in this way.
+        """
         return None
 
     def probabilities(self, encoded: Encoded, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
@@ -84,13 +107,13 @@ class CachedEngine(Engine):
         ----------
         encoded : n samples from this engine's :meth:`encode`.
         weights : (P,) or (B, P).
-        rng : with shots, a generator for all draws, or B generators, one a weight vector.
+        rng : needed with shots: one generator for all draws, or B generators, one per weight vector.
 
         Returns
         -------
-        (n,) or (B, n): exact values, or fractions of ``shots``.
+        (n,) or (B, n): exact probabilities, or the fractions of ``shots`` that were measured.
         """
-        self._check_encoded(encoded)
+        check_encoded(encoded, self._owner())
         weights = check_weights(weights, self.qnn.num_weights)
         with self._limit():
             p = self._exact(encoded, np.atleast_2d(weights))
@@ -103,14 +126,15 @@ class CachedEngine(Engine):
         weights: np.ndarray,
         rngs: Sequence[np.random.Generator] | None = None,
     ) -> list[np.ndarray]:
-        """Return a list of ``(S, n_i)``, see :meth:`Engine.probabilities_ragged`.
+        """Return one array ``(S, n_i)`` per client, see :meth:`Engine.probabilities_ragged`.
 
-        The observables of all clients' thetas are built together; a client's samples then meet its own only,
-        in a product whose shape, and so whose bits, the other clients cannot change.
+        The observables of all clients are computed together. Each client then has its own matrix product, of its own
+        samples and its own observables; the other clients cannot change its bits, because they do not change its shape.
         """
-        weights, rngs = self.check_ragged(encoded, weights, rngs)
+        weights, sources = self.check_ragged(encoded, weights, rngs)
+        owner = self._owner()
         for e in encoded:
-            self._check_encoded(e)
+            check_encoded(e, owner)
         clients, signs, count = weights.shape
         with self._limit():
             G = self._observables(weights.reshape(clients * signs, count))
@@ -122,54 +146,65 @@ class CachedEngine(Engine):
                 exact = [_padded_product(e, g, signs) for e, g in zip(encoded, split, strict=True)]
         if self.shots is None:
             return exact
-        return [sample(p, self.shots, rng) for p, rng in zip(exact, rngs, strict=True)]
-
-    def _check_encoded(self, encoded: Encoded) -> None:
-        if not isinstance(encoded, Encoded):
-            raise ValueError(f"encoded must come from engine.encode(X), got {type(encoded).__name__}")
-        if encoded.owner != self._owner():
-            raise ValueError("encoded comes from another model or engine; expected this engine's encode(X)")
+        return [sample(p, self.shots, rng) for p, rng in zip(exact, sources, strict=True)]
 
     def _check_size(self, samples: int, size: int) -> None:
+        """Refuse an encoding of ``size`` bytes that is larger than ``memory``."""
         if size > self.memory:
             raise ValueError(
                 f"encoding {samples} samples needs {size:,} bytes, more than memory={self.memory:,}; "
-                "encode fewer at a time or raise memory"
+                "encode fewer samples per call, or give the engine more memory"
             )
 
 
+def check_encoded(encoded: object, owner: tuple) -> None:
+    """Refuse samples that were not encoded by the engine whose key is ``owner``, or by one that has the same key."""
+    if not isinstance(encoded, Encoded):
+        raise ValueError(f"encoded must come from this engine's encode(X), got {type(encoded).__name__}")
+    if encoded.owner != owner:
+        raise ValueError("encoded comes from another model or engine; expected the result of this engine's encode(X)")
+
+
 def product(encoded: Encoded, G: np.ndarray) -> np.ndarray:
-    """Return ``(B, n)``: every stored row times every row of ``G : (B, width)``."""
+    """Return ``(B, n)``, the product of every row of ``G : (B, width)`` with every stored sample."""
     full = np.zeros((padded(len(G), PAD_THETAS), G.shape[1]))
     full[: len(G)] = G
     return _padded_product(encoded, full, len(G))
 
 
 def _padded_product(encoded: Encoded, full: np.ndarray, count: int) -> np.ndarray:
+    """Return :func:`product` for the first ``count`` rows of ``full``, whose number of rows is padded already."""
     if blas_is_position_free(full.shape[1]):
         return (encoded.rows @ full.T)[: encoded.num_samples, :count].T
     return np.einsum("nk,bk->bn", encoded.rows, full)[:count, : encoded.num_samples]
 
 
 def padded(count: int, multiple: int) -> int:
-    """Return ``count`` rounded up to a multiple."""
+    """Return ``count``, rounded up to the next multiple of ``multiple``."""
     return -(-count // multiple) * multiple
 
 
 @lru_cache(maxsize=64)
 def blas_is_position_free(width: int) -> bool:
-    """Whether ``(n, width) @ (width, B)`` has the same bits at any position, for padded shapes."""
+    """Return whether an entry of ``(n, width) @ (width, B)`` has the same bits at every position (n, B padded)."""
     parts = ((8, 4), (56, 4), (504, 4), (1032, 8), (1024, 20), (48, 24))
     return _bits_agree(width, 1032, 24, parts)
 
 
 @lru_cache(maxsize=64)
 def tiles_are_position_free(width: int, columns: int, tile: int) -> bool:
-    """Whether ``(n, width) @ (width, columns)`` has the same bits for any whole number of tiles of rows."""
+    """Return whether an entry of ``(n, width) @ (width, columns)`` has the same bits for every n.
+
+    n is a multiple of ``tile``.
+    """
     return _bits_agree(width, 4 * tile, columns, ((tile, columns), (2 * tile, columns), (3 * tile, columns)))
 
 
 def _bits_agree(width: int, rows: int, columns: int, parts: Sequence[tuple[int, int]]) -> bool:
+    """Return whether products of the sizes ``parts`` have the bits of the product ``(rows, width) @ (width, columns)``.
+
+    Each part is computed at the first and at the last position in the whole product.
+    """
     rng = np.random.Generator(np.random.PCG64(width))
     F = rng.normal(size=(rows, width))
     G = rng.normal(size=(columns, width))
@@ -182,8 +217,8 @@ def _bits_agree(width: int, rows: int, columns: int, parts: Sequence[tuple[int, 
     return True
 
 
-def thread_limit(threads: int | None) -> Callable[[], AbstractContextManager]:
-    """Return a maker of contexts in which BLAS uses at most ``threads`` threads; None changes nothing."""
+def thread_limit(threads: int | None) -> Callable[[], AbstractContextManager[object]]:
+    """Return a function that opens a context in which BLAS uses at most ``threads`` threads; None changes nothing."""
     if threads is None:
         return nullcontext
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
@@ -191,13 +226,24 @@ def thread_limit(threads: int | None) -> Callable[[], AbstractContextManager]:
     return partial(_limited, threads)
 
 
-def _limited(threads: int) -> AbstractContextManager:
+class _ThreadController(Protocol):
+    """The part of threadpoolctl's ``ThreadpoolController`` that is used here."""
+
+    def limit(self, *, limits: int, user_api: str) -> AbstractContextManager[object]:
+        """Open a context in which the libraries of ``user_api`` use at most ``limits`` threads."""
+
+
+def _limited(threads: int) -> AbstractContextManager[object]:
     return _blas().limit(limits=threads, user_api="blas")
 
 
 @lru_cache(maxsize=1)
-def _blas():
-    """Return this process's BLAS controller: looking for libraries is slow, and engines travel between processes."""
+def _blas() -> _ThreadController:
+    """Return the BLAS controller of this process.
+
+    It is kept, because the search for the libraries is slow. It is not part of the engine, because an engine may be
+    sent to another process.
+    """
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -1,22 +1,25 @@
-"""Circuits compiled to three kinds of block, each one NumPy step for a whole batch.
+"""Compile a circuit to a list of blocks; NumPy applies each block to a whole batch at once.
 
-- ``Local``: one 2x2 matrix a qubit, applied as Kronecker products of neighbouring qubits;
-- ``Monomial``: a permutation of the basis with phases. CX, X, SWAP, CZ, RZ, P, RZZ and whatever is built from
-  them fuse into one block: a ZZ feature map's layer, or an entangling layer of RealAmplitudes;
+There are three kinds of block:
+
+- ``Local``: one 2x2 matrix per qubit, applied as Kronecker products of neighbouring qubits.
+- ``Monomial``: a permutation of the basis states with phases. CX, X, SWAP, CZ, RZ, P, RZZ and everything that is built
+  from them are joined into one block. A layer of the ZZ feature map is such a block, and so is an entangling layer of
+  RealAmplitudes.
 - ``Dense``: any other fixed gate, as its matrix.
 
-Basis index z has qubit k as bit k (Qiskit's order). Global phases are dropped: they do not reach a
-probability.
+Bit k of a basis index is qubit k, as in Qiskit. Global phases are dropped, because they do not change a probability.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from qiskit import QuantumCircuit
-from qiskit.circuit import Barrier, Gate, Parameter, ParameterExpression
+from qiskit.circuit import Barrier, Gate, Instruction, Parameter, ParameterExpression
 from qiskit.circuit.library import (
     GlobalPhaseGate,
     IGate,
@@ -33,23 +36,26 @@ from qiskit.quantum_info import Operator
 
 from qfl_core.engines.expressions import Angles, compile_angles
 
-# Rotations exp(-i a G / 2) = cos(a/2) I - i sin(a/2) G that are not diagonal, by generator.
+# The rotations exp(-i a G / 2) = cos(a/2) I - i sin(a/2) G that are not diagonal, and the generator G of each.
 _PAULI = {
     RXGate: np.array([[0, 1], [1, 0]], dtype=complex),
     RYGate: np.array([[0, -1j], [1j, 0]], dtype=complex),
 }
-# Diagonal ones, exp(-i a Z.. / 2) up to a global phase.
+# The diagonal rotations, exp(-i a Z.. / 2) up to a global phase.
 _DIAGONAL = (RZGate, PhaseGate, U1Gate, RZZGate)
 _SKIPPED = (Barrier, IGate, GlobalPhaseGate)
-MAX_FIXED_QUBITS = 5
-MAX_DEPTH = 12
+MAX_FIXED_QUBITS = 5  # a fixed gate on more qubits is replaced by its definition
+MAX_DEPTH = 12  # how deep definitions may be nested
+
+#: One 2x2 factor cos(a/2) A + sin(a/2) B as (A, B, number of the angle a); without an angle it is A alone.
+Factor = tuple[np.ndarray, np.ndarray, int | None]
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """A product of 2x2 factors a qubit: cos(a/2) A + sin(a/2) B, or A alone where the angle is None."""
+    """For each qubit a product of 2x2 factors, in the order in which they are applied."""
 
-    factors: dict[int, list[tuple[np.ndarray, np.ndarray, int | None]]]
+    factors: dict[int, list[Factor]]
 
     @property
     def qubits(self) -> set[int]:
@@ -58,7 +64,7 @@ class Local:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether no factor has an angle."""
+        """Whether the block is the same for all angles."""
         return all(angle is None for factors in self.factors.values() for _, _, angle in factors)
 
 
@@ -66,7 +72,7 @@ class Local:
 class Monomial:
     """New amplitude i = phase[i] * exp(i sum_t w_t(angles) signs[t, i]) * old amplitude source[i].
 
-    ``weights[t]`` maps an angle to its coefficient in w_t.
+    w_t is a weighted sum of angles: ``weights[t]`` maps the number of an angle to its coefficient.
     """
 
     source: np.ndarray
@@ -76,14 +82,14 @@ class Monomial:
     qubits: set[int] = field(default_factory=set)
 
     def then(self, source: np.ndarray, phase: np.ndarray, qubits: set[int]) -> None:
-        """Append a fixed permutation with phases."""
+        """Apply a fixed permutation with phases after this block."""
         self.phase = phase * self.phase[source]
         self.source = self.source[source]
         self.signs = [s[source] for s in self.signs]
         self.qubits |= qubits
 
     def then_phase(self, sign: np.ndarray, angle: int, weight: float, qubits: set[int]) -> None:
-        """Append the diagonal exp(i * weight * angle * sign)."""
+        """Apply the diagonal exp(i * weight * angle * sign) after this block."""
         self.qubits |= qubits
         for known, weights in zip(self.signs, self.weights, strict=True):
             same = 1 if np.array_equal(known, sign) else -1 if np.array_equal(known, -sign) else 0
@@ -95,17 +101,16 @@ class Monomial:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether no phase depends on an angle."""
+        """Whether the block is the same for all angles."""
         return not self.signs
 
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """A fixed matrix on ``targets`` (least significant first)."""
+    """A fixed matrix on the qubits ``targets``; the first of them is the least significant bit of its index."""
 
     targets: tuple[int, ...]
     matrix: np.ndarray
-    is_fixed: bool = True
 
     @property
     def qubits(self) -> set[int]:
@@ -113,25 +118,42 @@ class Dense:
         return set(self.targets)
 
 
+Block = Local | Monomial | Dense
+Kind = TypeVar("Kind", Local, Monomial)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled circuit: blocks in order of application, and the angles they use."""
+    """A compiled circuit.
+
+    Attributes
+    ----------
+    num_qubits : number of qubits.
+    blocks : the blocks, in the order in which they are applied.
+    angles : the angles of the blocks, as functions of the circuit's parameters.
+    is_real : whether every block is a real matrix for all angles.
+    """
 
     num_qubits: int
-    blocks: tuple[Local | Monomial | Dense, ...]
+    blocks: tuple[Block, ...]
     angles: Angles
     is_real: bool
 
 
 def compile_circuit(circuit: QuantumCircuit, parameters: Sequence[Parameter], share_angles: bool = False) -> Program:
-    """Return ``circuit`` as a :class:`Program` whose inputs are ``parameters``, in that order.
+    """Compile ``circuit`` to a :class:`Program`.
 
-    With ``share_angles``, equal expressions are one angle; the parameter-shift rule needs one a gate.
+    Parameters
+    ----------
+    circuit : a circuit of gates.
+    parameters : its parameters, in the order of the vectors for which it will be evaluated.
+    share_angles : give equal expressions one common angle, which saves work. The parameter-shift rule cannot use this,
+        because it shifts the angle of each gate separately.
 
     Raises
     ------
     ValueError
-        If the circuit holds an instruction that is no gate of known definition (measure, reset, if).
+        If the circuit has an instruction that is not a gate (measure, reset, if), or a gate without a definition.
     """
     builder = _Builder(circuit.num_qubits, share_angles)
     builder.add_circuit(circuit, list(range(circuit.num_qubits)), depth=0)
@@ -144,23 +166,24 @@ def compile_circuit(circuit: QuantumCircuit, parameters: Sequence[Parameter], sh
 
 
 class _Builder:
-    """Walks a circuit and grows blocks."""
+    """Goes through a circuit gate by gate and builds the blocks."""
 
     def __init__(self, num_qubits: int, share_angles: bool) -> None:
         self.share_angles = share_angles
-        self.num_qubits = num_qubits
         self.index = np.arange(2**num_qubits)
-        self.blocks: list[Local | Monomial | Dense] = []
+        self.blocks: list[Block] = []
         self.expressions: list[ParameterExpression] = []
         self.numbers: dict[str, int] = {}
 
     def add_circuit(self, circuit: QuantumCircuit, qubits: list[int], depth: int) -> None:
+        """Add all gates of ``circuit``; its qubit i is the program's qubit ``qubits[i]``."""
         where = {bit: qubits[i] for i, bit in enumerate(circuit.qubits)}
         for instruction in circuit.data:
             self.add_gate(instruction.operation, [where[b] for b in instruction.qubits], depth)
 
-    def add_gate(self, gate, qubits: list[int], depth: int) -> None:
-        # Gates are known by class: a user's own gate may carry any name.
+    def add_gate(self, gate: Instruction, qubits: list[int], depth: int) -> None:
+        """Add a gate: as a fixed matrix, as rotations, or else as the gates of its definition."""
+        # The class decides which gate this is, because a user's own gate may have any name.
         kind = getattr(gate, "base_class", type(gate))
         if kind in _SKIPPED:
             return
@@ -170,19 +193,20 @@ class _Builder:
         elif kind in _PAULI or kind in _DIAGONAL:
             self.add_angle(kind, gate.params[0], qubits)
         elif kind in (UGate, U3Gate):
-            # U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), applied right to left.
+            # U(theta, phi, lambda) = P(phi) RY(theta) P(lambda); the rightmost factor is applied first.
             theta, phi, lam = gate.params
             for value, part in ((lam, PhaseGate), (theta, RYGate), (phi, PhaseGate)):
                 self.add_angle(part, value, qubits)
         elif gate.definition is None or depth == MAX_DEPTH:
             raise ValueError(
                 f"unsupported {'gate' if isinstance(gate, Gate) else 'instruction'} {gate.name!r}: expected "
-                f"a matrix of at most {MAX_FIXED_QUBITS} qubits or a definition in standard gates"
+                f"a fixed gate on at most {MAX_FIXED_QUBITS} qubits, or a gate that is defined by standard gates"
             )
         else:
             self.add_circuit(gate.definition, qubits, depth + 1)
 
-    def add_angle(self, kind: type, value, qubits: list[int]) -> None:
+    def add_angle(self, kind: type[Gate], value: ParameterExpression | float, qubits: list[int]) -> None:
+        """Add a gate of the class ``kind`` that has one angle, which may be a number."""
         if not isinstance(value, ParameterExpression) or not value.parameters:
             self.add_fixed(kind(float(value)), qubits)
         elif kind in _PAULI:
@@ -191,7 +215,8 @@ class _Builder:
             self.add_phase(value, qubits)
 
     def new_angle(self, expression: ParameterExpression) -> int:
-        # Comparing expressions is slow: equal text first, then equality.
+        """Return the number of the angle ``expression``, which is a new one unless equal angles are shared."""
+        # Expressions are compared only where their texts are equal, because the comparison is slow.
         known = self.numbers.setdefault(str(expression), len(self.expressions))
         if self.share_angles and known < len(self.expressions) and self.expressions[known] == expression:
             return known
@@ -199,70 +224,92 @@ class _Builder:
         return len(self.expressions) - 1
 
     def add_rotation(self, generator: np.ndarray, expression: ParameterExpression, qubit: int) -> None:
-        factor = (np.eye(2, dtype=complex), -1j * generator, self.new_angle(expression))
-        self.block(Local, {qubit}).factors.setdefault(qubit, []).append(factor)
+        """Add a rotation about ``generator`` on one qubit."""
+        factor: Factor = (np.eye(2, dtype=complex), -1j * generator, self.new_angle(expression))
+        self.local_block({qubit}).factors.setdefault(qubit, []).append(factor)
 
     def add_phase(self, expression: ParameterExpression, qubits: list[int]) -> None:
-        # RZ and RZZ are exp(-i a Z../2); P(a) is RZ(a) up to a global phase.
+        """Add a diagonal rotation: RZ and RZZ are exp(-i a Z../2), and P(a) is RZ(a) up to a global phase."""
         sign = np.ones(len(self.index), dtype=np.int8)
         for q in qubits:
             sign *= (1 - 2 * ((self.index >> q) & 1)).astype(np.int8)
-        block = self.block(Monomial, set(qubits))
-        block.then_phase(sign, self.new_angle(expression), -0.5, set(qubits))
+        self.monomial_block(set(qubits)).then_phase(sign, self.new_angle(expression), -0.5, set(qubits))
 
     def add_fixed(self, gate: Gate, qubits: list[int]) -> None:
+        """Add a gate without free parameters, as its matrix."""
         try:
             matrix = gate.to_matrix()
-        except Exception:  # gates without a matrix of their own are built from their definition
+        except Exception:  # this gate has no matrix of its own: Operator builds it from the definition
             try:
                 matrix = Operator(gate).data
             except Exception as error:
-                raise ValueError(f"unsupported gate {gate.name!r}: it has no matrix") from error
+                raise ValueError(f"unsupported gate {gate.name!r}: Qiskit cannot compute its matrix") from error
         self.add_fixed_matrix(np.asarray(matrix, dtype=complex), qubits)
 
     def add_fixed_matrix(self, matrix: np.ndarray, qubits: list[int]) -> None:
+        """Add a fixed matrix to the cheapest kind of block that can hold it."""
         used = np.abs(matrix) > 1e-14
         if (used.sum(axis=0) == 1).all() and (used.sum(axis=1) == 1).all():
             columns = used.argmax(axis=1)
             inner = _extract(self.index, qubits)
             source = _insert(self.index, columns[inner], qubits)
             phase = matrix[np.arange(len(matrix)), columns][inner]
-            self.block(Monomial, set(qubits)).then(source, phase, set(qubits))
+            self.monomial_block(set(qubits)).then(source, phase, set(qubits))
         elif len(qubits) == 1:
-            factors = self.block(Local, set(qubits)).factors.setdefault(qubits[0], [])
+            factors = self.local_block(set(qubits)).factors.setdefault(qubits[0], [])
             factors.append((matrix, np.zeros((2, 2), complex), None))
         else:
             self.blocks.append(Dense(tuple(qubits), matrix))
 
-    def block(self, kind: type, qubits: set[int]):
-        """Return the earliest block of ``kind`` that a gate on ``qubits`` commutes back to, or a new one."""
+    def local_block(self, qubits: set[int]) -> Local:
+        """Return the ``Local`` block that takes the next gate on ``qubits``, which may be a new block."""
+        found = self.earliest(Local, qubits)
+        if found is None:
+            found = Local({})
+            self.blocks.append(found)
+        return found
+
+    def monomial_block(self, qubits: set[int]) -> Monomial:
+        """Return the ``Monomial`` block that takes the next gate on ``qubits``, which may be a new block."""
+        found = self.earliest(Monomial, qubits)
+        if found is None:
+            size = len(self.index)
+            found = Monomial(np.arange(size), np.ones(size, dtype=complex))
+            self.blocks.append(found)
+        return found
+
+    def earliest(self, kind: type[Kind], qubits: set[int]) -> Kind | None:
+        """Return the earliest block of ``kind`` that can take a gate on ``qubits``, or None.
+
+        The gate may move in front of all blocks that act on other qubits, because it commutes with them.
+        """
         found = None
         for block in reversed(self.blocks):
             if isinstance(block, kind):
                 found = block
             if block.qubits & qubits:
                 break
-        if found is None:
-            size = len(self.index)
-            found = Local({}) if kind is Local else Monomial(np.arange(size), np.ones(size, dtype=complex))
-            self.blocks.append(found)
         return found
 
 
 def _extract(index: np.ndarray, qubits: list[int]) -> np.ndarray:
-    """Return the bits of ``index`` at ``qubits`` as a small integer, first qubit least significant."""
-    return sum(((index >> q) & 1) << k for k, q in enumerate(qubits))
+    """Return the bits of ``index`` at ``qubits`` as a small integer; the first qubit is the least significant bit."""
+    out = np.zeros_like(index)
+    for k, q in enumerate(qubits):
+        out |= ((index >> q) & 1) << k
+    return out
 
 
 def _insert(index: np.ndarray, value: np.ndarray, qubits: list[int]) -> np.ndarray:
-    """Return ``index`` with its bits at ``qubits`` replaced by those of ``value``."""
+    """Return ``index`` with its bits at ``qubits`` replaced by the bits of ``value``."""
     out = index.copy()
     for k, q in enumerate(qubits):
         out = (out & ~(1 << q)) | (((value >> k) & 1) << q)
     return out
 
 
-def _is_real(block: Local | Monomial | Dense) -> bool:
+def _is_real(block: Block) -> bool:
+    """Return whether the block is a real matrix for all angles."""
     if isinstance(block, Monomial):
         return block.is_fixed and not block.phase.imag.any()
     if isinstance(block, Dense):

@@ -1,7 +1,8 @@
-"""Parameter expressions of a circuit, evaluated for many parameter vectors at once.
+"""Evaluate the parameter expressions of a circuit for many parameter vectors at once.
 
-Polynomials (``2*x``, the ZZ map's ``2*(pi - x_0)*(pi - x_1)``) are found by differentiating until a constant
-remains and are evaluated as such; anything else (``sin(x)``) is bound vector by vector.
+A polynomial, such as ``2*x`` or the ZZ map's ``2*(pi - x_0)*(pi - x_1)``, is recognised by differentiating it until a
+constant remains; NumPy then evaluates it for all vectors at once. Qiskit evaluates every other expression, such as
+``sin(x)``, for one vector after the other.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ import numpy as np
 from qiskit.circuit import Parameter, ParameterExpression
 
 MAX_DEGREE = 3
+_FACTORIAL = (1, 1, 2, 6)  # up to MAX_DEGREE
+
+#: A polynomial: maps the sorted indices of a monomial's parameters, (0, 0, 2) for x_0^2 x_2, to its coefficient.
+Terms = dict[tuple[int, ...], float]
 
 
 @dataclass(frozen=True, eq=False)
 class Angles:
     """K gate angles as functions of a parameter vector.
 
-    ``terms[k]`` maps a sorted tuple of parameter indices to its coefficient, or is None where the angle is
-    not a polynomial of degree <= 3; ``expressions[k]`` is the Qiskit expression itself. ``is_identity`` says
-    whether angle k is parameter k, as in RealAmplitudes.
+    Attributes
+    ----------
+    parameters : the parameters, in the order of the vector.
+    expressions : the K Qiskit expressions.
+    terms : the K polynomials; None stands for an angle that is not a polynomial of degree <= 3.
+    is_identity : whether angle k is parameter k for all k, as in RealAmplitudes.
     """
 
     parameters: tuple[Parameter, ...]
     expressions: tuple[ParameterExpression, ...]
-    terms: tuple[dict[tuple[int, ...], float] | None, ...]
+    terms: tuple[Terms | None, ...]
     is_identity: bool
 
     def evaluate(self, values: np.ndarray) -> np.ndarray:
@@ -42,7 +50,7 @@ class Angles:
         return out
 
     def jacobian(self, values: np.ndarray) -> np.ndarray:
-        """Return d angle / d parameter, ``(N, K, number of parameters)``, at the same ``values``."""
+        """Return d angle / d parameter, ``(N, K, number of parameters)``, for ``values`` as in :meth:`evaluate`."""
         out = np.zeros((len(values), len(self.terms), len(self.parameters)))
         position = {p: i for i, p in enumerate(self.parameters)}
         for k, expression in enumerate(self.expressions):
@@ -55,6 +63,7 @@ class Angles:
         return out
 
     def _bind(self, expression: ParameterExpression, values: np.ndarray) -> np.ndarray:
+        """Return an expression's values ``(N,)``, which Qiskit computes for one vector after the other."""
         used = [(i, p) for i, p in enumerate(self.parameters) if p in expression.parameters]
         try:
             bound = [complex(expression.bind({p: row[i] for i, p in used})) for row in values.tolist()]
@@ -62,12 +71,12 @@ class Angles:
             bound = [complex(np.nan)]
         result = np.array(bound, dtype=complex)
         if not np.isfinite(result).all() or result.imag.any():
-            raise ValueError(f"the angle {expression} is not a finite real number for some of the values given")
+            raise ValueError(f"the angle {expression} is not a finite real number for some of the given values")
         return result.real
 
 
 def compile_angles(expressions: Sequence[ParameterExpression], parameters: Sequence[Parameter]) -> Angles:
-    """Return the angles ``expressions`` as functions of ``parameters``, in the order given."""
+    """Return the angles ``expressions`` as functions of vectors that hold ``parameters`` in the given order."""
     position = {p: i for i, p in enumerate(parameters)}
     terms = tuple(_polynomial_or_none(e, position) for e in expressions)
     return Angles(
@@ -78,7 +87,8 @@ def compile_angles(expressions: Sequence[ParameterExpression], parameters: Seque
     )
 
 
-def _polynomial_or_none(expression: ParameterExpression, position: dict) -> dict | None:
+def _polynomial_or_none(expression: ParameterExpression, position: dict[Parameter, int]) -> Terms | None:
+    """Return the terms of an expression that is a polynomial of degree <= 3, else None."""
     try:
         if not _is_cubic_on_lines(expression):
             return None
@@ -87,7 +97,7 @@ def _polynomial_or_none(expression: ParameterExpression, position: dict) -> dict
         return None
     if terms is None:
         return None
-    # A function such as sign(x) has the derivatives of a polynomial without being one: compare at two points.
+    # A function such as sign(x) has the derivatives of a polynomial but is none: the values at two points show it.
     points = np.add.outer([0.0, 0.7], np.linspace(-1.3, 1.1, len(position)))
     for point in points:
         value = complex(expression.bind({p: point[position[p]] for p in expression.parameters}))
@@ -97,9 +107,9 @@ def _polynomial_or_none(expression: ParameterExpression, position: dict) -> dict
 
 
 def _is_cubic_on_lines(expression: ParameterExpression) -> bool:
-    """Whether the fourth difference vanishes on two lines, as for every polynomial of degree <= 3.
+    """Return whether the fourth difference is zero on two lines, as it is for every polynomial of degree <= 3.
 
-    Differentiating anything else is not only in vain: the third derivative of a quotient may take Qiskit hours.
+    Only such expressions are differentiated, because Qiskit may need hours for the third derivative of a quotient.
     """
     parameters = sorted(expression.parameters, key=str)
     for start, step in ((0.31, 0.47), (-0.83, 0.29)):
@@ -111,15 +121,15 @@ def _is_cubic_on_lines(expression: ParameterExpression) -> bool:
     return True
 
 
-def _taylor(expression: ParameterExpression, position: dict) -> dict[tuple[int, ...], float] | None:
+def _taylor(expression: ParameterExpression, position: dict[Parameter, int]) -> Terms | None:
     """Return the coefficients of a polynomial of degree <= 3 in at most three parameters, else None."""
     order = sorted(position[p] for p in expression.parameters)
     if len(order) > MAX_DEGREE:
         return None
     by_index = {position[p]: p for p in expression.parameters}
-    terms: dict[tuple[int, ...], float] = {}
-    # Taylor's theorem at 0: the coefficient of a monomial is its mixed derivative there over the factorials.
-    # Every non-decreasing index tuple is reached once, by differentiating with respect to later indices only.
+    terms: Terms = {}
+    # Taylor's theorem at 0: the coefficient of a monomial is its mixed derivative at 0 divided by the factorials.
+    # Each sorted tuple of indices is visited once, because indices[-1] or a later parameter is differentiated next.
     pending: list[tuple[tuple[int, ...], ParameterExpression | complex]] = [((), expression)]
     while pending:
         indices, derivative = pending.pop()
@@ -140,10 +150,8 @@ def _taylor(expression: ParameterExpression, position: dict) -> dict[tuple[int, 
     return terms
 
 
-_FACTORIAL = (1, 1, 2, 6)
-
-
-def _polynomial(terms: dict[tuple[int, ...], float], values: np.ndarray) -> np.ndarray:
+def _polynomial(terms: Terms, values: np.ndarray) -> np.ndarray:
+    """Return the polynomial's values ``(N,)`` for ``values : (N, number of parameters)``."""
     out = np.full(len(values), terms.get((), 0.0))
     for indices, coefficient in terms.items():
         if indices:

@@ -1,30 +1,36 @@
-"""A compiled program applied to batches of row vectors.
+"""Apply a compiled program to batches of row vectors.
 
-Rows have shape ``(N, r, d)``: N angle vectors (or 1, which broadcasts), r rows that share one, d amplitudes.
-Forward they are states, psi -> U psi; reversed, ``A -> A U`` from the last block to the first, which turns
-selected rows of the identity into the same rows of U(theta).
+Rows have shape ``(N, r, d)``: N vectors of angles (or 1, which broadcasts), r rows for each of them, d amplitudes.
+Forward, the rows are states, and the program maps psi to U psi. In reverse, it maps a matrix A to ``A U`` and goes from
+the last block to the first. If A consists of some rows of the identity, the result is the same rows of U(theta).
 
-Bits: every matrix product in here has a shape fixed by the program and is repeated over N, and everything
-else is element by element; a row's result therefore does not depend on N or on its neighbours.
+Why the bits do not depend on the batch: the program fixes the shape of every matrix product, NumPy repeats this product
+N times, and all other operations work element by element. The result of a row therefore depends neither on N nor on the
+other rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from qfl_core.engines.compile import Dense, Local, Monomial, Program
+from qfl_core.engines.compile import Block, Dense, Local, Monomial, Program
 
-MAX_GROUP = 5
-# Bytes of signs up to which phases are matrix products; past it they are summed term by term.
+MAX_GROUP = 5  # neighbouring qubits whose 2x2 matrices become one matrix
+# The phases are one matrix product if the signs as float64 need at most this many bytes; else they are summed.
 MAX_SIGNS = 2**26
 
 
 @dataclass(frozen=True, eq=False)
 class _LocalStep:
-    """A Local block as matrices on groups of neighbouring qubits; ``layer`` indexes the batched ones."""
+    """A ``Local`` block, as one matrix per group of neighbouring qubits.
+
+    The matrices of a block without angles are ``fixed``. The others are computed in every call; ``layer`` is then the
+    position of this block among them.
+    """
 
     layer: int | None
     fixed: tuple[np.ndarray, ...]
@@ -32,31 +38,40 @@ class _LocalStep:
 
 @dataclass(frozen=True, eq=False)
 class _MonomialStep:
+    """A ``Monomial`` block and the inverse of its permutation; ``phase`` is None where all fixed phases are 1."""
+
     source: np.ndarray
     inverse: np.ndarray
     phase: np.ndarray | None
     signs: np.ndarray
     weights: tuple[dict[int, float], ...]
 
-    def turns_like(self, other: object) -> bool:
-        """Whether ``other`` has the same phases, as the repetitions of a feature map do."""
-        same = isinstance(other, _MonomialStep) and self.weights == other.weights
-        return same and np.array_equal(self.signs, other.signs)
+    def turns_like(self, other: _MonomialStep) -> bool:
+        """Return whether both steps have the same angle-dependent phases, as the repetitions of a feature map do."""
+        return self.weights == other.weights and np.array_equal(self.signs, other.signs)
 
 
 @dataclass(frozen=True, eq=False)
 class _DenseStep:
+    """A ``Dense`` block."""
+
     targets: tuple[int, ...]
     matrix: np.ndarray
 
 
+_Step = _LocalStep | _MonomialStep | _DenseStep
+
+
 class Kernel:
-    """Runs one :class:`Program`.
+    """Applies one :class:`Program` to batches of rows.
 
     Attributes
     ----------
-    dtype : float64 where every block is real (RealAmplitudes), else complex128.
-    dim : number of amplitudes, d.
+    program : the compiled circuit.
+    dtype : float64 if every block is real, as in RealAmplitudes, else complex128.
+    num_qubits : number of qubits q.
+    dim : number of amplitudes d = 2^q.
+    groups : sizes of the groups of neighbouring qubits, see :data:`MAX_GROUP`.
     """
 
     def __init__(self, program: Program) -> None:
@@ -74,34 +89,34 @@ class Kernel:
 
     def forward(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
         """Return ``rows : (N or 1, r, d)`` after the circuit with ``angles : (N, K)``."""
-        krons, turned = self._krons(angles), (None, None)
-        for step in self._steps:
-            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=False)
-        return rows
+        return self._run(rows, angles, reverse=False)
 
     def reverse(self, rows: np.ndarray, angles: np.ndarray) -> np.ndarray:
-        """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)``."""
-        krons, turned = self._krons(angles), (None, None)
-        for step in reversed(self._steps):
-            rows, turned = self._apply(step, rows, angles, krons, turned, reverse=True)
-        return rows
+        """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)`` and ``angles : (N, K)``."""
+        return self._run(rows, angles, reverse=True)
 
-    def _apply(self, step, rows, angles, krons, turned, reverse):
-        """Return the rows after ``step``, and the last step with phases together with them, for reuse."""
-        if isinstance(step, _LocalStep):
-            matrices = step.fixed if step.layer is None else [k[:, step.layer] for k in krons]
-            return self._apply_local(rows, matrices, reverse), turned
-        if isinstance(step, _DenseStep):
-            return self._apply_dense(step, rows, reverse), turned
-        if len(step.signs) and not step.turns_like(turned[0]):
-            turned = (step, self._turn(step, angles))
-        phase = step.phase
-        if len(step.signs):
-            phase = turned[1] if phase is None else turned[1] * phase
-        if reverse:
-            return (rows if phase is None else rows * phase).take(step.inverse, axis=-1), turned
-        rows = rows.take(step.source, axis=-1)
-        return rows if phase is None else rows * phase, turned
+    def _run(self, rows: np.ndarray, angles: np.ndarray, reverse: bool) -> np.ndarray:
+        krons = self._krons(angles)
+        # The last phases and the step that they belong to, because the next step may have the same ones.
+        turned: tuple[_MonomialStep, np.ndarray] | None = None
+        for step in reversed(self._steps) if reverse else self._steps:
+            if isinstance(step, _LocalStep):
+                matrices = step.fixed if step.layer is None else [k[:, step.layer] for k in krons]
+                rows = self._apply_local(rows, matrices, reverse)
+            elif isinstance(step, _DenseStep):
+                rows = self._apply_dense(step, rows, reverse)
+            else:
+                phase = step.phase
+                if len(step.signs):
+                    if turned is None or not step.turns_like(turned[0]):
+                        turned = (step, self._turn(step, angles))
+                    phase = turned[1] if phase is None else turned[1] * phase
+                if reverse:
+                    rows = (rows if phase is None else rows * phase).take(step.inverse, axis=-1)
+                else:
+                    rows = rows.take(step.source, axis=-1)
+                    rows = rows if phase is None else rows * phase
+        return rows
 
     def _turn(self, step: _MonomialStep, angles: np.ndarray) -> np.ndarray:
         """Return exp(i sum_t w_t signs_t), ``(N, 1, d)``."""
@@ -119,8 +134,8 @@ class Kernel:
         np.sin(turn, out=phase.imag)
         return phase
 
-    def _apply_local(self, rows, matrices, reverse):
-        """Multiply the groups' matrices ``(N or 1, g, g)`` into the rows."""
+    def _apply_local(self, rows: np.ndarray, matrices: Sequence[np.ndarray], reverse: bool) -> np.ndarray:
+        """Return the rows after the matrices ``(N or 1, g, g)`` of all groups."""
         r = rows.shape[1]
         low = 1
         for size, matrix in zip(self.groups, matrices, strict=True):
@@ -137,10 +152,10 @@ class Kernel:
             rows = rows.reshape(-1, r, self.dim)
         return rows
 
-    def _apply_dense(self, step, rows, reverse):
+    def _apply_dense(self, step: _DenseStep, rows: np.ndarray, reverse: bool) -> np.ndarray:
         count, r, _ = rows.shape
         n, k = self.num_qubits, len(step.targets)
-        # Axis 2 + j of the tensor is qubit n - 1 - j; the matrix wants its first target least significant.
+        # Axis 2 + j of the tensor is qubit n - 1 - j; the first target is the matrix's least significant bit.
         axes = [2 + n - 1 - q for q in reversed(step.targets)]
         ends = list(range(2 + n - k, 2 + n))
         tensor = np.moveaxis(rows.reshape(count, r, *(2,) * n), axes, ends)
@@ -148,7 +163,8 @@ class Kernel:
         flat = flat @ (step.matrix if reverse else step.matrix.T)
         return np.moveaxis(flat.reshape(tensor.shape), ends, axes).reshape(count, r, self.dim)
 
-    def _step(self, block, layer_of):
+    def _step(self, block: Block, layer_of: dict[int, int]) -> _Step:
+        """Return the step of a block; ``layer_of`` has the position of each ``Local`` block with angles, by its id."""
         if isinstance(block, Monomial):
             phase = None if (block.phase == 1).all() else block.phase.astype(self.dtype)
             signs = np.array(block.signs, dtype=np.int8).reshape(len(block.signs), self.dim)
@@ -162,8 +178,11 @@ class Kernel:
         c, s, _ = self._factor_arrays([block])
         return _LocalStep(None, tuple(k[:, 0] for k in self._kron_groups((c + s)[None])))
 
-    def _factor_arrays(self, layers):
-        """Return A, B ``(depth, L, q, 2, 2)`` and each factor's angle; missing factors are identities."""
+    def _factor_arrays(self, layers: Sequence[Local]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return A and B of all factors, ``(depth, L, q, 2, 2)``, and the numbers of their angles, ``(depth, L, q)``.
+
+        A factor without an angle has the number -1. A qubit with fewer than ``depth`` factors gets identities.
+        """
         depth = max((len(f) for layer in layers for f in layer.factors.values()), default=1)
         shape = (depth, len(layers), self.num_qubits)
         cosine = np.zeros((*shape, 2, 2), dtype=self.dtype)
@@ -179,34 +198,35 @@ class Kernel:
         return cosine, sine, angle
 
     def _krons(self, angles: np.ndarray) -> list[np.ndarray]:
-        """Return, for each group of qubits, the layers' matrices ``(N, L, g, g)``."""
+        """Return for each group of qubits the matrices of the L layers that have angles, ``(N, L, g, g)``."""
         cosine, sine, angle = self._factors
         if not cosine.shape[1]:
             return []
         if self._ry_angles is not None:
-            return self._ry_krons(angles)
+            return self._ry_krons(self._ry_angles, angles)
         half = 0.5 * angles
         if self._has_fixed_factors:
-            half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle -1: cos 0 A + sin 0 B = A
+            half = np.concatenate([half, np.zeros((len(half), 1))], axis=1)  # angle number -1: cos 0 A + sin 0 B = A
         c, s = np.cos(half)[:, angle], np.sin(half)[:, angle]
         return self._kron_groups(c[..., None, None] * cosine + s[..., None, None] * sine)
 
     def _only_ry_angles(self) -> np.ndarray | None:
-        """Return the angles ``(L, q)`` if every layer is one RY on every qubit, as in RealAmplitudes."""
+        """Return the angles' numbers ``(L, q)`` if every layer is one RY per qubit, as in RealAmplitudes, else None."""
         cosine, sine, angle = self._factors
         if self._has_fixed_factors or len(cosine) > 1 or not cosine.shape[1]:
             return None
         is_ry = (cosine == np.eye(2)).all() and (sine == np.array([[0, -1], [1, 0]])).all()
         return angle[0] if is_ry else None
 
-    def _ry_krons(self, angles: np.ndarray) -> list[np.ndarray]:
-        """Return :meth:`_krons` for layers of RY.
+    def _ry_krons(self, ry_angles: np.ndarray, angles: np.ndarray) -> list[np.ndarray]:
+        """Return :meth:`_krons` for layers of RY whose angles have the numbers ``ry_angles : (L, q)``.
 
-        Entry (i, j) of a Kronecker product of RYs is, up to sign, the product over qubits of sin(a/2) where
-        the bits of i and j differ and cos(a/2) where they agree: 2^size numbers a layer, then one gather.
+        Entry (i, j) of a Kronecker product of RYs is, up to its sign, a product with one factor per qubit: sin(a/2) if
+        i and j differ in the qubit's bit, cos(a/2) if they agree. Only 2^size products per layer are different, so they
+        are computed once and then copied to their places.
         """
-        layers, out, first = len(self._ry_angles), [], 0
-        half = (0.5 * angles)[:, self._ry_angles].reshape(-1, self.num_qubits).T
+        layers, out, first = len(ry_angles), [], 0
+        half = (0.5 * angles)[:, ry_angles].reshape(-1, self.num_qubits).T
         c, s = np.cos(half), np.sin(half)
         for size in self.groups:
             g = 2**size
@@ -223,7 +243,7 @@ class Kernel:
         return out
 
     def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
-        """Return each group's products of ``factors : (N, depth, L, q, 2, 2)``, later factors leftmost."""
+        """Return each group's matrix from ``factors : (N, depth, L, q, 2, 2)``; a later factor stands on the left."""
         matrices = factors[:, 0]
         for j in range(1, factors.shape[1]):
             matrices = factors[:, j] @ matrices
@@ -235,7 +255,7 @@ class Kernel:
 
 
 def _kron_all(m: np.ndarray) -> np.ndarray:
-    """Return the Kronecker product over the qubits of ``m : (N, L, q, g, g)``, the last leftmost."""
+    """Return the Kronecker product of the q matrices in ``m : (N, L, q, g, g)``; the last one stands on the left."""
     q = m.shape[2]
     if q == 1:
         return m[:, :, 0]
@@ -245,7 +265,7 @@ def _kron_all(m: np.ndarray) -> np.ndarray:
 
 
 def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Return the Kronecker product of the last two axes: two gathers and one multiplication."""
+    """Return the Kronecker product over the last two axes, by two gathers and one multiplication."""
     g, h = low.shape[-1], high.shape[-1]
     from_high, from_low = _kron_index(h, g)
     spread = high.reshape(*high.shape[:-2], h * h).take(from_high, axis=-1)
@@ -255,19 +275,22 @@ def _kron(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _kron_index(h: int, g: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where entry (i, j) of a Kronecker product finds its two factors, as flat indices."""
+    """Return for each entry (i, j) of a Kronecker product the flat indices of its two factors."""
     i, j = np.indices((g * h, g * h)).reshape(2, -1)
     return (i // g) * h + j // g, (i % g) * g + j % g
 
 
 @lru_cache(maxsize=16)
 def _ry_index(size: int) -> np.ndarray:
-    """Return where entry (i, j) of a product of RYs is found; minus for each bit 0 of i that is 1 in j."""
+    """Return for each entry (i, j) its index among the products and their negatives in :meth:`Kernel._ry_krons`.
+
+    The sign is (-1)^k, where k is the number of bits that are 0 in i and 1 in j.
+    """
     i, j = np.indices((2**size, 2**size)).reshape(2, -1)
     return (i ^ j) + 2**size * (np.bitwise_count(~i & j).astype(int) & 1)
 
 
 def _groups(num_qubits: int) -> tuple[int, ...]:
-    """Return sizes of at most MAX_GROUP neighbouring qubits, as equal as can be, least significant first."""
+    """Return the sizes of groups of at most MAX_GROUP qubits, as equal as possible; qubit 0 is in the first group."""
     count = -(-num_qubits // MAX_GROUP)
     return tuple(num_qubits // count + (i < num_qubits % count) for i in range(count))

@@ -1,37 +1,37 @@
-"""A device's noise on the qubits that a circuit uses, at any strength.
+"""The noise of a device on the qubits that a circuit uses, at any strength.
 
-Aer derives errors from a calibration: a gate's error becomes depolarisation beyond what T1 and T2 explain, and a
-measurement's error a flip of the bit. Deriving them for all 156 qubits of a device takes most of a minute; the errors
-of the others do not touch the circuit, so they are left out before Aer is asked.
+Aer computes the noise from the device's calibration. The error of a gate becomes the decay that T1 and T2 explain, and
+depolarisation for the rest; the error of a measurement becomes a flip of the bit. For all 156 qubits of a device this
+takes most of a minute. Only the qubits that the circuit uses are therefore given to Aer, because the errors of the
+other qubits do not change the result.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from qiskit import QuantumCircuit
 from qiskit.transpiler import InstructionProperties, QubitProperties, Target
 
-MAX_READOUT_ERROR = 0.5  # a bit flipped more often than that would carry information again
+if TYPE_CHECKING:
+    from qiskit.providers import BackendV2
+    from qiskit_aer.noise import NoiseModel
+
+MAX_READOUT_ERROR = 0.5  # a fair coin: a bit that is flipped more often than that would carry information again
 
 
-def used_qubits(circuit: QuantumCircuit) -> tuple[int, ...]:
-    """Return the qubits that gates or measurements of a transpiled circuit act on, sorted."""
-    used = {circuit.find_bit(q).index for i in circuit.data if i.operation.name != "barrier" for q in i.qubits}
-    return tuple(sorted(used))
-
-
-def device_noise(backend, qubits: Iterable[int], scale: float = 1.0):
+def device_noise(backend: BackendV2, qubits: Iterable[int], scale: float = 1.0) -> NoiseModel:
     """Return Aer's noise model of ``backend`` on ``qubits``, ``scale`` times as strong.
 
-    Scaling multiplies gate and readout errors (up to a fair coin) and divides T1 and T2; 0 is a perfect device.
+    The errors of gates and of readout are multiplied by ``scale``, readout errors up to a fair coin; T1 and T2 are
+    divided by it. A scale of 0 gives a perfect device.
     """
     from qiskit_aer.noise import NoiseModel
     from qiskit_aer.noise.device import basic_device_gate_errors, basic_device_readout_errors
 
     if not scale >= 0:
-        raise ValueError(f"scale must be a number of at least 0, got {scale!r}")
+        raise ValueError(f"scale must be a number >= 0, got {scale!r}")
     model = NoiseModel(basis_gates=list(backend.operation_names))
     if scale == 0:
         return model
@@ -51,7 +51,9 @@ def _calibration(target: Target, qubits: set[int], scale: float) -> Target:
     part = Target(num_qubits=target.num_qubits, qubit_properties=properties, dt=target.dt)
     for name in target.operation_names:
         operation, table = target.operation_from_name(name), target[name]
-        if isinstance(operation, type) or not table:  # control flow, or an ideal gate of an ideal device
+        if (
+            isinstance(operation, type) or not table
+        ):  # control flow, or a gate without calibration, as ideal devices have
             continue
         kept = {where: p for where, p in table.items() if where is not None and set(where) <= qubits}
         if kept:
@@ -61,6 +63,7 @@ def _calibration(target: Target, qubits: set[int], scale: float) -> Target:
 
 
 def _decoherence(properties: QubitProperties | None, scale: float) -> QubitProperties | None:
+    """Return a qubit's properties with T1 and T2 divided by ``scale``."""
     if properties is None or scale == 1:
         return properties
     t1, t2 = (None if t is None else t / scale for t in (properties.t1, properties.t2))
@@ -68,6 +71,7 @@ def _decoherence(properties: QubitProperties | None, scale: float) -> QubitPrope
 
 
 def _error(properties: InstructionProperties | None, scale: float, limit: float) -> InstructionProperties | None:
+    """Return an instruction's properties with its errors multiplied by ``scale``, up to ``limit``."""
     if properties is None or scale == 1:
         return properties
     scaled = copy.copy(properties)

@@ -1,33 +1,38 @@
-"""Noisy circuits as real linear maps of Pauli coefficients, batched.
+"""Apply noisy circuits to batches of Pauli coefficients; a noisy gate is a real linear map of them.
 
-A density matrix is its Pauli expectations r_P = Tr(P rho), 4^q real numbers, and a noisy gate is its Pauli
-transfer matrix (PTM). A rotation exp(-i a G / 2) about a Pauli string G only turns pairs of coefficients
-into each other by the angle a; everything else is fixed, so neighbouring fixed gates and their errors fuse
-into one 16 x 16 matrix.
+A density matrix is represented by its 4^q real Pauli expectations r_P = Tr(P rho), and a noisy gate by its Pauli
+transfer matrix (PTM). A rotation exp(-i a G / 2) about a Pauli string G rotates pairs of coefficients by the angle a.
+All other gates, and all errors, are fixed matrices; neighbours among them are multiplied into one matrix of at most
+16 x 16.
 
-States walk forward, r -> R r. Observables walk backward, o -> R^T o, with <O> = sum_P o_P r_P: thetas are
-then evaluated once, not once a sample.
+States go forward through the circuit, r -> R r. Observables go backward, o -> R^T o, with <O> = sum_P o_P r_P. Because
+of this, the gates of a theta are computed once for all samples.
 
-Bits: every product has the shape of a full tile of vectors, whatever the number asked for.
+Why the bits do not depend on the batch: every matrix product has the shape of a full tile of TILE vectors, also if
+fewer vectors are needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from qiskit.circuit import ParameterExpression
+from qiskit.circuit import Instruction, ParameterExpression
 from qiskit.quantum_info import PTM, Operator, SuperOp
 
 from qfl_core.engines.expressions import Angles
+
+if TYPE_CHECKING:
+    from qiskit_aer.noise import QuantumError
 
 TILE = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A fixed map of one or two qubits; ``matrix`` has the first qubit least significant."""
+    """A fixed map of one or two qubits; the first qubit is the least significant digit of the matrix's index."""
 
     qubits: tuple[int, ...]
     matrix: np.ndarray
@@ -35,7 +40,7 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """New r[moved] = cos(a) r[moved] + sin(a) sign * r[partner], for the angle numbered ``angle``."""
+    """A rotation: new r[moved] = cos(a) r[moved] + sin(a) sign * r[partner], where a is the angle number ``angle``."""
 
     qubits: tuple[int, ...]
     moved: np.ndarray
@@ -44,27 +49,30 @@ class Turn:
     angle: int
 
 
-def fixed_ptm(channel) -> np.ndarray:
-    """Return the PTM of a gate's operator or an error's channel, ``(4^k, 4^k)`` real."""
+Step = Fixed | Turn
+
+
+def fixed_ptm(channel: Operator | QuantumError) -> np.ndarray:
+    """Return the real PTM ``(4^k, 4^k)`` of a gate's operator or of an error's channel on k qubits."""
     matrix = np.asarray(PTM(SuperOp(channel)).data)
     if np.abs(matrix.imag).max() > 1e-10:
-        raise ValueError("a channel that is not Hermiticity-preserving has no real transfer matrix")
+        raise ValueError("the channel does not preserve Hermiticity, so it has no real transfer matrix")
     return np.ascontiguousarray(matrix.real)
 
 
-def turn_of(gate, qubits: tuple[int, ...], angle: int) -> Turn:
-    """Return a parametrised rotation as a :class:`Turn`; ValueError names a gate that is none."""
-    base = gate.base_class if hasattr(gate, "base_class") else type(gate)
-    free = [p for p in gate.params if isinstance(p, ParameterExpression)]
-    if len(gate.params) != 1 or len(free) != 1:
-        raise ValueError(f"unsupported gate {gate.name!r}: expected rotations of one angle")
+def turn_of(gate: Instruction, qubits: tuple[int, ...], angle: int) -> Turn:
+    """Return a rotation with a free parameter as a :class:`Turn`; raise ValueError for any other gate."""
+    base = getattr(gate, "base_class", type(gate))
+    if len(gate.params) != 1 or not isinstance(gate.params[0], ParameterExpression):
+        raise ValueError(f"unsupported gate {gate.name!r}: expected a rotation with one angle")
     zero, right, half = (fixed_ptm(Operator(base(a))) for a in (0.0, np.pi / 2, np.pi))
-    # R(a) = S + cos(a) C + sin(a) D for a Pauli rotation: three values give the three matrices.
+    # A Pauli rotation is R(a) = S + cos(a) C + sin(a) D; its values at three angles give the three matrices.
     stay, cosine = (zero + half) / 2, (zero - half) / 2
     sine = right - stay
     moved = np.flatnonzero(np.abs(sine).max(axis=1) > 0.5)
     partner = np.abs(sine[moved]).argmax(axis=1)
     sign = np.rint(sine[moved, partner])
+    # The gate is a Pauli rotation if both formulas hold at a fourth angle.
     third = stay + np.cos(2.1) * cosine + np.sin(2.1) * sine
     expected = np.eye(len(zero))
     expected[moved, moved] = np.cos(2.1)
@@ -75,24 +83,24 @@ def turn_of(gate, qubits: tuple[int, ...], angle: int) -> Turn:
     return Turn(qubits, moved, partner, sign, angle)
 
 
-def fuse(steps: Sequence[Fixed | Turn]) -> tuple[Fixed | Turn, ...]:
-    """Return the same map with neighbouring fixed steps multiplied together."""
-    out: list[Fixed | Turn | None] = []
+def fuse(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return steps that give the same map, with neighbouring fixed steps multiplied together."""
+    out: list[Step | None] = []
     last: dict[int, int] = {}
     for step in steps:
         before = [last.get(q) for q in step.qubits]
         if isinstance(step, Fixed):
             target = before[0]
-            merged = None
-            if target is not None and len(set(before)) == 1 and isinstance(out[target], Fixed):
-                merged = _compose(step, out[target])
-            if merged is not None:
-                out[target] = merged
-                continue
+            if target is not None and len(set(before)) == 1:
+                earlier = out[target]
+                if isinstance(earlier, Fixed) and set(step.qubits) <= set(earlier.qubits):
+                    out[target] = Fixed(earlier.qubits, _lift(step, earlier.qubits) @ earlier.matrix)
+                    continue
             for q, i in zip(step.qubits, before, strict=True):
-                # A lone one-qubit map just before this one is taken into it.
-                if i is not None and isinstance(out[i], Fixed) and out[i].qubits == (q,):
-                    step = Fixed(step.qubits, step.matrix @ _lift(out[i], step.qubits))
+                # A fixed step on one qubit that comes directly before this step becomes a part of it.
+                earlier = None if i is None else out[i]
+                if i is not None and isinstance(earlier, Fixed) and earlier.qubits == (q,):
+                    step = Fixed(step.qubits, step.matrix @ _lift(earlier, step.qubits))
                     out[i] = None
         out.append(step)
         for q in step.qubits:
@@ -100,38 +108,41 @@ def fuse(steps: Sequence[Fixed | Turn]) -> tuple[Fixed | Turn, ...]:
     return tuple(step for step in out if step is not None)
 
 
-def _compose(later: Fixed, earlier: Fixed) -> Fixed | None:
-    if set(later.qubits) <= set(earlier.qubits):
-        return Fixed(earlier.qubits, _lift(later, earlier.qubits) @ earlier.matrix)
-    return None
-
-
 def _lift(step: Fixed, qubits: tuple[int, ...]) -> np.ndarray:
-    """Return the step's matrix on ``qubits``, of which its own are a part."""
+    """Return the step as a matrix on ``qubits``, which include the step's own qubits."""
     if step.qubits == qubits:
         return step.matrix
     if len(step.qubits) == 1:
-        return np.kron(*((step.matrix, np.eye(4)) if step.qubits[0] == qubits[1] else (np.eye(4), step.matrix)))
+        one = np.eye(4)
+        return np.kron(step.matrix, one) if step.qubits[0] == qubits[1] else np.kron(one, step.matrix)
+    # The same two qubits in the other order.
     return step.matrix.reshape(4, 4, 4, 4).transpose(1, 0, 3, 2).reshape(16, 16)
 
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """A fused noisy circuit on ``num_qubits`` qubits and the functions that give its angles."""
+    """A noisy circuit on ``num_qubits`` qubits: its fused steps, and their angles as functions of the parameters."""
 
     num_qubits: int
-    steps: tuple[Fixed | Turn, ...]
+    steps: tuple[Step, ...]
     angles: Angles
 
     def states(self, start: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return Pauli coefficients ``(N, 4^q)`` after the circuit, from ``start : (4^q,)``."""
+        """Return the Pauli coefficients ``(N, 4^q)`` after the circuit, for ``start : (4^q,)`` before it.
+
+        ``values : (N, number of parameters)`` holds the parameters.
+        """
         return self._run(start, values, backward=False)
 
     def observables(self, end: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return observables ``(N, 4^q)`` before the circuit, from ``end : (4^q,)`` after it."""
+        """Return the observables ``(N, 4^q)`` before the circuit, for the observable ``end : (4^q,)`` after it.
+
+        ``values : (N, number of parameters)`` holds the parameters.
+        """
         return self._run(end, values, backward=True)
 
     def _run(self, vector: np.ndarray, values: np.ndarray, backward: bool) -> np.ndarray:
+        """Cut the batch into tiles of TILE vectors; the last one is padded with angles of zero."""
         angles = self.angles.evaluate(values)
         out = np.empty((len(values), len(vector)))
         for i in range(0, len(values), TILE):
@@ -141,9 +152,10 @@ class Walk:
         return out
 
     def _tile(self, vector: np.ndarray, angles: np.ndarray, backward: bool) -> np.ndarray:
+        """Return ``(TILE, 4^q)`` for the angles ``(TILE, K)``."""
         n = self.num_qubits
-        # The batch is the last axis; ``order[k]`` is the qubit on axis k. A step moves its qubits to the
-        # front and leaves them there, so a fixed step costs one copy and one product.
+        # The batch is the last axis; ``order[k]`` is the qubit on axis k. A step moves its qubits to the first axes
+        # and leaves them there, so a fixed step needs only one copy and one product.
         r = np.repeat(vector[:, None], TILE, axis=1).reshape(*(4,) * n, TILE)
         order = list(range(n))[::-1]
         c, s = np.cos(angles).T, np.sin(angles).T

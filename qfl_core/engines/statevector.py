@@ -1,20 +1,25 @@
-"""The exact engine: circuits compiled to NumPy, encodings cached, many weight vectors at once.
+"""The exact engine: it compiles the circuits to NumPy, stores the encoded samples and takes many thetas per call.
 
-With the rows A(theta) of U(theta) whose basis states have odd parity, P(1 | x, theta) = |A(theta) psi(x)|^2
-= <psi| G |psi> with G = A^dag A = (1 - M) / 2. Three strategies, by size:
+Let A(theta) be the rows of U(theta) that belong to basis states of odd parity. Then, with d = 2^q amplitudes,
 
-- ``products``: the d(d+1)/2 real products c_ij Re(psi_i^* psi_j) of a state (and the imaginary ones if U is
-  complex) are stored once; all samples against all thetas are one matrix product with the entries of G.
-- ``unitary``: stored states against A(theta), one matrix product a theta.
-- ``gates``: stored states through the ansatz, block by block.
+    P(1 | x, theta) = |A(theta) psi(x)|^2 = <psi| G |psi>,    G = A^dag A = (1 - M) / 2.
 
-Bits. A probability depends on its sample and its theta only, whatever else is in the call: states and
-A(theta) are built by products of fixed shape (kernels.py), ``products`` follows the rule of cached.py,
-``unitary`` multiplies whole tiles of samples (one at a time where BLAS does not pass the same check), and
-``gates`` walks every sample by itself.
+There are three strategies; the number of qubits decides which one is fast:
+
+- ``products``: the engine stores the d(d+1)/2 real products c_ij Re(psi_i^* psi_j) of each state (and the imaginary
+  parts if U is complex). One matrix product with the entries of G then gives all samples for all thetas.
+- ``unitary``: the engine stores the states and multiplies them by A(theta), with one matrix product per theta.
+- ``gates``: the engine stores the states and applies the ansatz to them, block by block.
+
+A probability depends, to the last bit, on its own sample and its own theta only, and not on the rest of the batch. The
+reasons: kernels.py builds states and A(theta) by products of fixed shape; ``products`` pads its arrays as cached.py
+explains; ``unitary`` multiplies whole tiles of samples (one tile per product where BLAS fails the test in cached.py);
+``gates`` treats each sample separately.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +29,7 @@ from qfl_core.engines.cached import (
     PAD_THETAS,
     CachedEngine,
     Encoded,
+    check_encoded,
     padded,
     product,
     tiles_are_position_free,
@@ -35,20 +41,20 @@ from qfl_core.engines.qnn import QNN, odd_parity
 STRATEGIES = ("products", "unitary", "gates")
 MAX_PRODUCTS_QUBITS = 6
 MAX_UNITARY_QUBITS = 10
-TILE = 64
+TILE = 64  # samples per tile of the strategy "unitary"
 THETAS_AT_ONCE = 4096
 
 
 class StatevectorEngine(CachedEngine):
-    """Exact probabilities, or draws from their binomial law with ``shots``.
+    """Computes exact probabilities; with ``shots``, draws from their binomial distribution.
 
     Parameters
     ----------
     qnn : the model.
-    shots : None for exact values.
-    strategy : ``"auto"`` (by number of qubits), ``"products"``, ``"unitary"`` or ``"gates"``.
-    memory : bytes that encodings and intermediate arrays may each use; work is cut into chunks below it.
-    threads : BLAS threads inside this engine's calls; None leaves the process's own setting.
+    shots : the number of measurements per probability; None asks for exact probabilities.
+    strategy : ``"products"``, ``"unitary"``, ``"gates"``, or ``"auto"``, which chooses by the number of qubits.
+    memory : bytes that the encodings and the intermediate arrays may each use; larger work is cut into chunks.
+    threads : BLAS threads inside this engine's calls; None keeps the setting of the process.
     """
 
     name = "statevector"
@@ -67,18 +73,18 @@ class StatevectorEngine(CachedEngine):
             raise ValueError(f"unknown strategy {strategy!r}; expected 'auto' or one of {STRATEGIES}")
         self.kind = "exact" if shots is None else "shots"
         n = qnn.num_qubits
-        # A state, its successor, the index vectors of a permutation, and a byte of sign for each angle.
+        # Per amplitude: the state before and after a step, the indices of a permutation, and one byte per angle.
         need = (64 + sum(bool(i.operation.params) for i in qnn.circuit.data)) * 2**n
         if need > memory:
             raise ValueError(f"{n} qubits need at least {need:,} bytes, more than memory={memory:,}")
         self.strategy = strategy if strategy != "auto" else _choose(n)
         if self.strategy != "gates":
-            # A(theta) in work and its start; with products, also G and the indices of its upper triangle.
+            # A(theta) and the rows it starts from; for products also G and the indices of its upper triangle.
             need = 4**n * (32 if self.strategy == "unitary" else 64)
             if need > memory:
                 raise ValueError(
                     f"strategy={self.strategy!r} with {n} qubits needs at least {need:,} bytes, more than "
-                    f"memory={memory:,}; expected 'gates' or more memory"
+                    f"memory={memory:,}; choose strategy='gates' or give the engine more memory"
                 )
         self._encoder = Kernel(compile_circuit(qnn.feature_map, qnn.input_parameters, True))
         self._ansatz = Kernel(compile_circuit(qnn.ansatz, qnn.weight_parameters))
@@ -94,7 +100,7 @@ class StatevectorEngine(CachedEngine):
             self._odd_identity[0, np.arange(len(self._odd)), self._odd] = 1
 
     def encode(self, X: np.ndarray) -> Encoded:
-        """Return the states of ``X : (n, num_features)`` in the strategy's form."""
+        """Return the samples ``X : (n, num_features)``, given as angles, in the form that the strategy stores."""
         X = check_features(X, self.qnn.num_features)
         width, dtype, pad = self._layout()
         count = padded(len(X), pad)
@@ -108,6 +114,7 @@ class StatevectorEngine(CachedEngine):
         return Encoded(rows, len(X), self._owner(), pad)
 
     def _states(self, X: np.ndarray) -> np.ndarray:
+        """Return the states psi(x), ``(n, d)``."""
         start = np.zeros((1, 1, self._encoder.dim), dtype=self._encoder.dtype)
         start[..., 0] = 1
         return self._encoder.forward(start, self._encoder.program.angles.evaluate(X))[:, 0]
@@ -116,7 +123,7 @@ class StatevectorEngine(CachedEngine):
         return self.name, self.qnn, self.strategy
 
     def _layout(self) -> tuple[int, np.dtype, int]:
-        """Return the width, type and padding of a stored row."""
+        """Return the width of a stored row, its type, and the multiple to which the number of rows is padded."""
         d = self._encoder.dim
         if self.strategy == "products":
             width = d * (d + 1) // 2 if self._ansatz.program.is_real else d * d
@@ -126,6 +133,7 @@ class StatevectorEngine(CachedEngine):
         return d, np.dtype(complex), 1
 
     def _stored(self, psi: np.ndarray) -> np.ndarray:
+        """Return the rows ``(n, width)`` that the strategy stores for the states ``psi : (n, d)``."""
         if self.strategy == "gates":
             return psi
         if self.strategy == "unitary":
@@ -138,16 +146,16 @@ class StatevectorEngine(CachedEngine):
         return np.concatenate([w.real, -w.imag[:, self._off_diagonal]], axis=1)
 
     def gradient(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
-        """Return dP(class 1) / d weights by the parameter-shift rule: exact, whatever ``shots`` is.
+        """Return dP(class 1) / d weights by the parameter-shift rule; the result is exact also if the engine has shots.
 
-        Every rotation angle a_k has dP/da_k = (P(a_k + pi/2) - P(a_k - pi/2)) / 2; weights follow by the
-        chain rule, so a weight may appear in several gates, inside any differentiable expression.
+        Every rotation angle a_k has dP/da_k = (P(a_k + pi/2) - P(a_k - pi/2)) / 2. The chain rule leads from the angles
+        to the weights, so a weight may appear in several gates and inside any differentiable expression.
 
         Returns
         -------
         (n, P) for ``weights : (P,)``, (B, n, P) for ``weights : (B, P)``.
         """
-        self._check_encoded(encoded)
+        check_encoded(encoded, self._owner())
         weights = check_weights(weights, self.qnn.num_weights)
         theta = np.atleast_2d(weights)
         functions = self._ansatz.program.angles
@@ -166,9 +174,10 @@ class StatevectorEngine(CachedEngine):
     def pullback(self, encoded: Encoded, weights: np.ndarray, cotangent: np.ndarray) -> np.ndarray:
         """Return sum_n cotangent_n dP_n / d weights, (P,), for ``weights : (P,)`` and ``cotangent : (n,)``.
 
-        P_n is linear in its stored row, so the rows are summed first: one pass over the samples for all weights.
+        With the strategy ``products``, P_n is a linear function of its stored row. The weighted rows are therefore
+        summed first, and the derivatives with respect to all weights need only one pass over the samples.
         """
-        self._check_encoded(encoded)
+        check_encoded(encoded, self._owner())
         weights = check_weights(weights, self.qnn.num_weights)
         functions = self._ansatz.program.angles
         if self.strategy != "products" or not functions.is_identity:
@@ -184,7 +193,7 @@ class StatevectorEngine(CachedEngine):
         return self._from_angles(encoded, self._ansatz.program.angles.evaluate(weights))
 
     def _from_angles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
-        """Return the probabilities ``(B, n)`` for the ansatz's gate angles ``(B, K)``, chunk by chunk."""
+        """Return the probabilities ``(B, n)`` for the angles ``(B, K)`` of the ansatz's gates, chunk by chunk."""
         evaluate = {"products": self._products, "unitary": self._tiles, "gates": self._walk}[self.strategy]
         step = self._thetas_at_once
         if len(angles) <= step:
@@ -197,12 +206,12 @@ class StatevectorEngine(CachedEngine):
         return self._entries(self._ansatz.program.angles.evaluate(weights))
 
     def _odd_rows(self, angles: np.ndarray) -> np.ndarray:
-        """Return A(theta), the rows of U(theta) with odd parity, ``(B, d/2, d)``."""
+        """Return A(theta), ``(B, d/2, d)``: the rows of U(theta) that belong to odd parity."""
         rows = self._ansatz.reverse(self._odd_identity, angles)
         return rows if len(rows) == len(angles) else np.broadcast_to(rows, (len(angles), *rows.shape[1:]))
 
     def _entries(self, angles: np.ndarray) -> np.ndarray:
-        """Return the entries of G = A^dag A that multiply the stored products, ``(B, width)``."""
+        """Return the entries of G = A^dag A by which the stored products are multiplied, ``(B, width)``."""
         A = self._odd_rows(angles)
         G = np.matmul((A.conj() if A.dtype.kind == "c" else A).swapaxes(1, 2), A)
         G = G.reshape(len(G), G.shape[1] ** 2).take(self._upper, axis=1)
@@ -214,7 +223,7 @@ class StatevectorEngine(CachedEngine):
         return product(encoded, self._entries(angles))
 
     def _tiles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
-        """Return |A psi|^2 in real arithmetic, tile by tile; A is padded so that BLAS meets no odd edge."""
+        """Return |A psi|^2, ``(B, n)``, in real arithmetic, tile by tile; A is padded as cached.py explains."""
         A = self._odd_rows(angles)
         out = np.empty((len(A), len(encoded)))
         d = A.shape[2]
@@ -223,7 +232,7 @@ class StatevectorEngine(CachedEngine):
             matrix = np.concatenate([rows.real, pad])
             if rows.dtype.kind == "c":
                 im = np.concatenate([rows.imag, pad])
-                # (re, im) of A psi, for psi stored as (re, im).
+                # This matrix maps psi, stored as (re, im), to A psi as (re, im).
                 matrix = np.block([[matrix, -im], [im, matrix]])
             width = matrix.shape[1]
             tile = TILE * encoded.rows.shape[1] // width
@@ -236,7 +245,7 @@ class StatevectorEngine(CachedEngine):
         return out
 
     def _walk(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
-        """Return the odd weight of U(theta) psi, theta by theta."""
+        """Return P(odd parity) of U(theta) psi, ``(B, n)``, one theta after the other."""
         out = np.empty((len(angles), len(encoded)))
         chunk = max(1, self.memory // (8 * 16 * self._ansatz.dim))
         for b in range(len(angles)):
@@ -246,12 +255,13 @@ class StatevectorEngine(CachedEngine):
                 out[b, i : i + chunk] = (odd.real**2 + odd.imag**2).sum(axis=1)
         return out
 
-    def describe(self) -> dict:
-        """Return name, kind, shots, strategy and threads."""
+    def describe(self) -> dict[str, Any]:
+        """Return the name, kind, shots, strategy and threads."""
         return super().describe() | {"strategy": self.strategy, "threads": self.threads}
 
 
 def _choose(num_qubits: int) -> str:
+    """Return the strategy that is fastest for this number of qubits."""
     if num_qubits <= MAX_PRODUCTS_QUBITS:
         return "products"
     return "unitary" if num_qubits <= MAX_UNITARY_QUBITS else "gates"

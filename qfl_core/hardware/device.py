@@ -13,9 +13,9 @@ from qiskit_aer.noise import NoiseModel
 
 from qfl_core.base.errors import HardwareError, did_you_mean
 from qfl_core.engines.density import DensityEngine, calibration_hash
-from qfl_core.engines.noise import device_noise, used_qubits
-from qfl_core.engines.primitives import measured_qubits
+from qfl_core.engines.noise import device_noise
 from qfl_core.engines.qnn import QNN
+from qfl_core.engines.transpiled import measured_qubits, used_qubits
 
 #: What IBM documents for a job's usage: this overhead, and (rep_delay + circuit length) for every execution.
 JOB_OVERHEAD_SECONDS = 2.0

@@ -77,13 +77,9 @@ def _node_key(asked: argparse.Namespace) -> None:
 
 
 def _export(asked: argparse.Namespace) -> None:
-    from qfl_core.algorithm.federation import Federation
     from qfl_core.config import ExperimentConfig
-    from qfl_core.network.site import export_client, export_server
+    from qfl_core.network.site import export_sites
 
     text = asked.config.read_text(encoding="utf-8")
     read = ExperimentConfig.from_json if asked.config.suffix == ".json" else ExperimentConfig.from_yaml
-    federation = Federation.create(read(text))
-    export_server(federation, asked.out / "server")
-    for i in range(federation.config.clients):
-        export_client(federation, i, asked.out / f"client-{i}")
+    export_sites(read(text), asked.out)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from qfl_core.network.credentials import Certificates, make_certificates, make_n
 LOOPBACK = "127.0.0.1"
 CONNECTION = "federation"
 START_SECONDS = 60.0
+#: The exit status of a command that Ctrl-C ended.
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,13 @@ class Deployment:
     poll : seconds between two looks for work of the processes that start apps.
     """
 
-    def __init__(self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25):
+    def __init__(
+        self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25
+    ) -> None:
         self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
         self.database = database
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
-        self.processes: dict[str, subprocess.Popen] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.certificates: Certificates | None = None
         self.port = free_port()
 
@@ -128,13 +132,11 @@ class Deployment:
         path = self.folder / "run.toml"
         write_text(path, "".join(f"{key} = {json.dumps(value)}\n" for key, value in run_config.items()))
         more = ["--federation-config", federation_config] if federation_config else []
-        answer = self.flwr("run", str(app), CONNECTION, "--run-config", str(path), "--format", "json", *more)
-        return str(json.loads(answer[answer.index("{") :])["run-id"])
+        return str(self._flwr_json("run", str(app), CONNECTION, "--run-config", str(path), *more)["run-id"])
 
     def status(self, run: str) -> Status:
         """Ask the SuperLink for the state of a run."""
-        answer = self.flwr("list", CONNECTION, "--run-id", run, "--format", "json")
-        found = json.loads(answer[answer.index("{") :])["runs"][0]
+        found = self._flwr_json("list", CONNECTION, "--run-id", run)["runs"][0]
         return Status(found["status"], found.get("status-details") or "")
 
     def is_alive(self, name: str = "superlink") -> bool:
@@ -178,21 +180,38 @@ class Deployment:
         return [int(line.split()[0]) for line in listed.splitlines() if any(mark in f"{line} " for mark in marks)]
 
     def flwr(self, *arguments: str) -> str:
-        """Run a command of Flower's own command line; return what it prints."""
-        from flwr.cli.app import app
-        from typer.testing import CliRunner
+        """Run a command of Flower's own command line; return the JSON that it prints.
 
-        # In this process: a new one would spend seconds on imports for every node that is registered. JSON is printed
-        # to the interpreter's own stdout, past any redirection, so that is lent out for the call.
-        stdout, sys.__stdout__ = sys.__stdout__, io.StringIO()
-        try:
-            done = CliRunner().invoke(app, list(arguments), env=self._environment("launcher"))
-            said = sys.__stdout__.getvalue()
-        finally:
-            sys.__stdout__ = stdout
-        if done.exit_code:
-            raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {(said + done.output).strip()[-500:]}")
-        return said
+        The command runs in this process, because a new process would spend seconds on imports for every node that is
+        registered.
+        """
+        import click
+        from flwr.cli.app import typer_click_object
+
+        told, said = io.StringIO(), io.StringIO()
+        with _environ(self._environment("launcher")), _captured(said, told):
+            try:
+                failed = typer_click_object.main(list(arguments), prog_name="flwr", standalone_mode=False)
+            except click.ClickException as error:
+                failed = error.format_message()
+            except click.Abort:
+                failed = "aborted"
+            except SystemExit as ended:
+                failed = ended.code
+        if failed == INTERRUPTED:
+            raise KeyboardInterrupt
+        if failed:
+            reason = f"{said.getvalue()}{told.getvalue()}{failed if isinstance(failed, str) else ''}".strip()
+            raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {reason[-500:]}")
+        return said.getvalue()
+
+    def _flwr_json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command of Flower's own command line that answers in JSON; return the answer."""
+        said = self.flwr(*arguments, "--format", "json")
+        answer: dict[str, Any] = json.loads(said[said.index("{") :])
+        if not answer.get("success", True):  # the command itself ends as if all were well
+            raise FederationError(f"flwr {' '.join(arguments[:2])} failed: {answer.get('error-message', said)}")
+        return answer
 
     def _start(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("a", encoding="utf-8") as file:
@@ -242,8 +261,35 @@ class Deployment:
         raise FederationError(f"the {name} did not start:\n{self.log(name)}")
 
 
+@contextlib.contextmanager
+def _environ(environment: Mapping[str, str]) -> Iterator[None]:
+    """Let a call in this process see an environment; afterwards the environment is what it was."""
+    own = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(own)
+
+
+@contextlib.contextmanager
+def _captured(said: io.StringIO, told: io.StringIO) -> Iterator[None]:
+    """Collect what Flower's command line prints: its JSON in ``said``, everything else in ``told``.
+
+    Flower prints JSON to the interpreter's own stdout, past any redirection, so that one is lent out as well.
+    """
+    own = sys.__stdout__
+    try:
+        sys.__stdout__ = said  # type: ignore[assignment, misc]
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            yield
+    finally:
+        sys.__stdout__ = own  # type: ignore[misc]
+
+
 def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])

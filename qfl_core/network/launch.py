@@ -9,18 +9,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.methods import method_named
+import pandas as pd
+
 from qfl_core.base.errors import FederationError
 from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import data_source, load_splits
 from qfl_core.network.deployment import Deployment
-from qfl_core.network.nodes import DEPLOYMENT, require_no_memory
+from qfl_core.network.nodes import DEPLOYMENT, refuse_plugins
 from qfl_core.network.site import export_client
-from qfl_core.runs import RunResult, run_identity, run_parent
+from qfl_core.runs.experiment import Row
 from qfl_core.runs.folder import RunFolder
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.prepare import make_federation
+from qfl_core.runs.results import RunResult
+from qfl_core.runs.run import run_folders
 
 ASK_SECONDS = 5.0
 
@@ -35,7 +41,7 @@ def federate(
     repeat: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> RunResult:
-    """Run an experiment over a SuperLink and one SuperNode a client on loopback; stop them all at the end.
+    """Run an experiment over a SuperLink and one SuperNode per client on loopback; stop them all at the end.
 
     The results folder is the one of :func:`qfl_core.run_experiment`, and so are its numbers, to the bit. A run that
     was cut off is resumed from its last complete round.
@@ -46,21 +52,23 @@ def federate(
     timeout : seconds that a phase of a round waits for answers.
     min_clients : fewest clients whose answers must be valid for a round to count.
     repeat : run again although a finished run exists.
-    say : takes the progress, a line at a time; stderr by default.
+    say : takes the progress, one line at a time; stderr by default.
     """
-    require_no_memory(method_named(config.method))
+    refuse_plugins(config)
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
-    app, federation, results = _app(), Federation.create(config), Path(results_dir).resolve()
-    run = _Runs(config, federation, results)
-    if run.finished() and not repeat:
-        say(f"finished before: {run.finished()[-1]}")
-        return RunResult(run.finished()[-1])
-    before = set(run.finished())
+    app, results = _app(), Path(results_dir).resolve()
+    runs = _Runs(config, results, run_identity(config, data_source(config).sha256, DEPLOYMENT))
+    before = runs.finished()
+    if before and not repeat:
+        say(f"finished before: {before[-1].path}")
+        return RunResult(before[-1].path)
+    splits = load_splits(config)
+    federation = make_federation(config, splits)
     with _terminable(), Deployment(insecure=insecure, poll=max(0.25, config.clients / 20)) as deployment:
         say(f"SuperLink on {deployment.address}{'' if insecure else ', TLS'}")
         for i in range(config.clients):
             folder = deployment.folder / "data" / f"client-{i}"
-            export_client(federation, i, folder)
+            export_client(splits, federation, i, folder)
             node = {"partition-id": i, "num-partitions": config.clients, "data-dir": str(folder)}
             deployment.start_node(f"node-{i}", node)
         say(f"{config.clients} SuperNodes started{', without keys' if insecure else ', their keys on the list'}")
@@ -73,35 +81,37 @@ def federate(
             "repeat": repeat,
         }
         identifier = deployment.submit(bundle(app, deployment.folder / "app"), settings)
-        _follow(deployment, identifier, run, before, say)
-    return RunResult(run.finished()[-1])
+        _follow(deployment, identifier, runs, before, say)
+    return RunResult(runs.finished()[-1].path)
 
 
+@dataclass(frozen=True)
 class _Runs:
-    """The folders of this run: the one that goes on, and the finished ones."""
+    """The folders of one run, the oldest first: the one that goes on, and the finished ones."""
 
-    def __init__(self, config: ExperimentConfig, federation: Federation, results: Path):
-        self.config = config
-        self.parent = run_parent(config, results)
-        self.mark = run_identity(config, federation.splits.provenance.sha256, DEPLOYMENT)[:8]
+    config: ExperimentConfig
+    results: Path
+    identity: str
 
-    def folders(self) -> list[Path]:
-        return sorted(self.parent.glob(f"*-{self.mark}"))
+    def folders(self) -> list[RunFolder]:
+        return run_folders(self.config, self.results, self.identity)
 
-    def finished(self) -> list[Path]:
-        return [path for path in self.folders() if RunFolder(path).is_done]
+    def finished(self) -> list[RunFolder]:
+        return [folder for folder in self.folders() if folder.is_done]
 
 
-def _follow(deployment: Deployment, identifier: str, run: _Runs, before: set[Path], say: Callable[[str], None]) -> None:
+def _follow(
+    deployment: Deployment, identifier: str, runs: _Runs, before: list[RunFolder], say: Callable[[str], None]
+) -> None:
     """Tell every round as it is written, until the run is sealed, fails, or loses its SuperLink."""
     told, asked = -1, time.monotonic()
     while True:
-        new = [path for path in run.folders() if path not in before]
+        new = [folder for folder in runs.folders() if folder not in before]
         rounds = _rounds(new[-1]) if new else []
         for row in rounds[told + 1 :]:
-            say(_line(row, run.config.rounds))
+            say(_line(row, runs.config.rounds))
         told = max(told, len(rounds) - 1)
-        if new and RunFolder(new[-1]).is_done and told == run.config.rounds:
+        if new and new[-1].is_done and told == runs.config.rounds:
             return
         if not deployment.is_alive():
             log = deployment.log("superlink")
@@ -113,23 +123,26 @@ def _follow(deployment: Deployment, identifier: str, run: _Runs, before: set[Pat
         time.sleep(0.3)
 
 
-def _rounds(path: Path) -> list[dict]:
+def _rounds(folder: RunFolder) -> list[Row]:
     """Return what is known of every round, from the journal or, once the run is sealed, from its tables."""
-    folder = RunFolder(path)
     if folder.is_done:
-        rounds = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
-        rounds = rounds.merge(folder.table("timings"), on="round").to_dict("records")
-        left_out = folder.table("exclusions").to_dict("records") if (path / "exclusions.csv").is_file() else []
-        return [row | {"exclusions": [e for e in left_out if e["round"] == row["round"]]} for row in rounds]
+        table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
+        rows = _rows(table.merge(folder.table("timings"), on="round"))
+        left_out = _rows(folder.table("exclusions")) if (folder.path / "exclusions.csv").is_file() else []
+        return [row | {"exclusions": [e for e in left_out if e["round"] == row["round"]]} for row in rows]
     return [
         record["global_accuracies"][0]
         | record["validation"][0]
         | {"seconds": record["seconds"], "exclusions": record.get("exclusions", [])}
-        for record in folder.records()
+        for record in folder.journal.records()
     ]
 
 
-def _line(row: dict, rounds: int) -> str:
+def _rows(table: pd.DataFrame) -> list[Row]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _line(row: Row, rounds: int) -> str:
     line = f"round {row['round']:>2}/{rounds}  accuracy {row['global_accuracy']:.4f}  val loss {row['val_loss']:.4f}"
     if row["round"]:
         line += f"  clients {int(row['clients'])}  {row['seconds']:.1f} s"

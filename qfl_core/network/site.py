@@ -10,67 +10,66 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from qfl_core.algorithm.federation import Federation, make_qnn
+from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.methods import method_named
 from qfl_core.base.errors import DataError
 from qfl_core.base.files import write_text
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import Partition
-from qfl_core.data.splits import DataSource, Split, Splits
-from qfl_core.engines import make_engine
+from qfl_core.runs.prepare import Prepared, encode, make_federation, make_model
 
 ROWS, AGREED = "rows.csv", "site.json"
 
 
-@dataclass(frozen=True, eq=False)
-class SiteFederation(Federation):
-    """A federation seen from one participant: ``totals`` (T, 2) are what the others contribute to its numbers."""
-
-    totals: tuple[tuple[int, int], ...] = ()
-
-    def census(self, t: int) -> tuple[int, int]:
-        """Return the agreed numbers of round t; the others' rows are not here."""
-        return self.totals[t]
+def export_sites(config: ExperimentConfig, folder: Path) -> None:
+    """Write the folder of every participant, ``server`` and ``client-<id>``, from data that is in one place."""
+    splits = load_splits(config)
+    federation = make_federation(config, splits)
+    export_server(splits, federation, folder / "server")
+    for client_id in range(config.clients):
+        export_client(splits, federation, client_id, folder / f"client-{client_id}")
 
 
-def export_client(federation: Federation, client: int, folder: Path) -> None:
+def export_client(splits: Splits, federation: Federation, client_id: int, folder: Path) -> None:
     """Write the folder of one client of a federation that is held in one place."""
-    parts = []
+    schedule, parts = federation.schedule, []
     for t in range(federation.config.rounds):
-        held = federation.partition.round(t)[client]
-        parts += [_rows(federation, "train", held.train, "train", t), _rows(federation, "train", held.val, "val", t)]
-    parts.append(_rows(federation, "test", federation.partition.test[client], "test", None))
-    _write(folder, pd.concat(parts, ignore_index=True), federation, {"role": "client"})
+        for part, rows in (("train", schedule.train[t][client_id]), ("val", schedule.val[t][client_id])):
+            parts.append(_rows(splits.train, rows, part, t))
+    parts.append(_rows(splits.test, schedule.test[client_id], "test", None))
+    _write(folder, pd.concat(parts, ignore_index=True), splits.provenance, federation, {"role": "client"})
 
 
-def export_server(federation: Federation, folder: Path) -> None:
-    """Write the server's folder: the validation and test part, and every client's n_i."""
-    parts = [
-        _rows(federation, name, np.arange(len(federation.splits.parts[name])), name, None) for name in ("val", "test")
-    ]
-    sizes = [[len(rows) for rows in clients] for clients in federation.partition.train]
-    _write(folder, pd.concat(parts, ignore_index=True), federation, {"role": "server", "sizes": sizes})
+def export_server(splits: Splits, federation: Federation, folder: Path) -> None:
+    """Write the server's folder: the validation and the test split, and every client's n_i."""
+    held = {"val": splits.val, "test": splits.test}
+    parts = [_rows(split, np.arange(len(split)), name, None) for name, split in held.items()]
+    sizes = [[len(rows) for rows in clients] for clients in federation.schedule.train]
+    more = {"role": "server", "sizes": sizes}
+    _write(folder, pd.concat(parts, ignore_index=True), splits.provenance, federation, more)
 
 
-def _rows(federation: Federation, source: str, rows: np.ndarray, part: str, t: int | None) -> pd.DataFrame:
-    split = federation.splits.parts[source]
+def _rows(split: Split, rows: np.ndarray, part: str, t: int | None) -> pd.DataFrame:
     table = pd.DataFrame({"part": part, "round": pd.array([t] * len(rows), dtype="Int64"), "label": split.y[rows]})
     return table.assign(**{f"x{j + 1}": split.X[rows, j] for j in range(split.X.shape[1])})
 
 
-def _write(folder: Path, rows: pd.DataFrame, federation: Federation, more: dict) -> None:
+def _write(
+    folder: Path, rows: pd.DataFrame, source: DataSource, federation: Federation, more: Mapping[str, object]
+) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    provenance = federation.splits.provenance
     agreed = {
-        "dataset": provenance.dataset,
-        "source": provenance.kind,
-        "name": provenance.name,
+        "dataset": source.dataset,
+        "source": source.kind,
+        "name": source.name,
         "totals": [federation.census(t) for t in range(federation.config.rounds)],
         **more,
     }
@@ -78,40 +77,48 @@ def _write(folder: Path, rows: pd.DataFrame, federation: Federation, more: dict)
     write_text(folder / AGREED, json.dumps(agreed, indent=1) + "\n")
 
 
-def open_site(config: ExperimentConfig, folder: str | Path, client: int | None = None) -> SiteFederation:
-    """Return the federation as the folder's owner sees it: a client, or the server where ``client`` is None."""
+def open_site(config: ExperimentConfig, folder: str | Path, client_id: int | None = None) -> Prepared:
+    """Return the federation as the folder's owner sees it: a client, or the server where ``client_id`` is None.
+
+    Its splits are those that the owner holds: train and test for a client, val and test for the server.
+    """
     folder = Path(folder)
     rows, agreed = _read(folder, config)
     totals = tuple((int(n), int(positives)) for n, positives in agreed["totals"])
     if len(totals) < config.rounds:
         raise DataError(f"{folder.name}/{AGREED} has totals for {len(totals)} rounds, the run has {config.rounds}")
-    training = rows[rows["part"].isin(["train", "val"])] if client is not None else rows[:0]
-    schedule = {part: _schedule(training, part, client, config) for part in ("train", "val")}
-    if client is None:
-        sizes = agreed["sizes"]
-        schedule["train"] = [[np.arange(n) for n in clients] for clients in sizes]  # only their number is known here
-    parts = {
-        "train": _split(training, config),
-        "val": _split(rows[rows["part"] == "val"] if client is None else rows[:0], config),
-        "test": _split(rows[rows["part"] == "test"], config),
-    }
-    digest = hashlib.sha256((folder / ROWS).read_bytes()).hexdigest()
-    source = DataSource(agreed["dataset"], agreed["source"], agreed["name"], digest, "the participant's own folder")
-    splits = Splits(parts["train"], parts["val"], parts["test"], source)
-    test = [np.arange(len(parts["test"])) if i == client else np.arange(0) for i in range(config.clients)]
-    engine = make_engine(config.engine, make_qnn(config), shots=config.shots)
-    return SiteFederation(
+    named = {part: rows[rows["part"] == part] for part in ("train", "val", "test")}
+    if client_id is None:
+        held = {"val": named["val"], "test": named["test"]}
+        # Only the number of each client's rows is known here.
+        train = [[np.arange(n) for n in clients] for clients in agreed["sizes"]]
+        schedule = Partition(train, [], [])
+    else:
+        training = rows[rows["part"].isin(["train", "val"])]  # a client validates on rows of the train split
+        held = {"train": training, "test": named["test"]}
+        schedule = Partition(
+            _schedule(training, "train", client_id, config),
+            _schedule(training, "val", client_id, config),
+            [np.arange(len(named["test"]) if i == client_id else 0) for i in range(config.clients)],
+        )
+    for part, found in held.items():
+        if found.empty:
+            raise DataError(f"{ROWS} has no {part} row")
+    model = make_model(config)
+    federation = Federation(
         config=config,
         method=method_named(config.method),
-        splits=splits,
-        partition=Partition(schedule["train"], schedule["val"], test),
-        engine=engine,
-        encoded={name: engine.encode(part.X) for name, part in splits.parts.items() if len(part)},
+        model=model,
+        splits=encode(model.engine, {part: _split(found, config) for part, found in held.items()}),
+        schedule=schedule,
         totals=totals,
     )
+    digest = hashlib.sha256((folder / ROWS).read_bytes()).hexdigest()
+    source = DataSource(agreed["dataset"], agreed["source"], agreed["name"], digest, "the participant's own folder")
+    return Prepared(federation, source, notes={})
 
 
-def _read(folder: Path, config: ExperimentConfig) -> tuple[pd.DataFrame, dict]:
+def _read(folder: Path, config: ExperimentConfig) -> tuple[pd.DataFrame, dict[str, Any]]:
     for name in (ROWS, AGREED):
         if not (folder / name).is_file():
             raise DataError(f"the folder {folder.name!r} has no {name}")
@@ -134,14 +141,14 @@ def _split(rows: pd.DataFrame, config: ExperimentConfig) -> Split:
     return Split(angles, rows["label"].to_numpy(dtype=int), np.arange(len(rows)))
 
 
-def _schedule(rows: pd.DataFrame, part: str, client: int | None, config: ExperimentConfig) -> list[list[np.ndarray]]:
+def _schedule(rows: pd.DataFrame, part: str, client_id: int, config: ExperimentConfig) -> list[list[np.ndarray]]:
     """Return the client's row numbers of every round; the other clients' places stay empty."""
     wanted, when = (rows["part"] == part).to_numpy(), rows["round"]
     nothing = np.arange(0)
     schedule = []
     for t in range(config.rounds):
         here = np.flatnonzero(wanted & (when.isna() | (when == t).fillna(False)).to_numpy())
-        if client is not None and not len(here):
+        if not len(here):
             raise DataError(f"{ROWS} has no {part} row for round {t}")
-        schedule.append([here if i == client else nothing for i in range(config.clients)])
+        schedule.append([here if i == client_id else nothing for i in range(config.clients)])
     return schedule

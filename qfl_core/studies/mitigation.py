@@ -21,7 +21,7 @@ from qiskit.transpiler.passes import ALAPScheduleAnalysis, PadDelay, PadDynamica
 
 from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
-from qfl_core.engines.noise import used_qubits
+from qfl_core.engines.transpiled import used_qubits
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.curves import scores
 from qfl_core.hardware.device import Device

@@ -11,12 +11,14 @@ from threadpoolctl import threadpool_limits
 
 from qfl_core.algorithm.client import Objective
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.optimizers import spsa_block
+from qfl_core.algorithm.optimizers import rademacher, spsa_block
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
 from qfl_core.engines import Engine, make_engine
 from qfl_core.engines.base import Generators, sample
 from qfl_core.runs.experiment import train
+from qfl_core.runs.prepare import encode, make_federation
 from tools.bench.timing import once, seconds
 
 SHOTS = 1024
@@ -29,26 +31,27 @@ class Recorder(Engine):
     name = "recorder"
     kind = "shots"
 
-    def __init__(self, exact: Engine) -> None:
-        super().__init__(exact.qnn, SHOTS)
-        self.exact = exact
+    def __init__(self, noiseless: Engine) -> None:
+        super().__init__(noiseless.qnn, SHOTS)
+        self.noiseless = noiseless
         self.drawn: list[np.ndarray] = []
 
     def encode(self, X: np.ndarray) -> Any:
         """Encode as the engine behind it does."""
-        return self.exact.encode(X)
+        return self.noiseless.encode(X)
 
     def probabilities(self, encoded: Any, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
         """Return shots of the exact values, which are kept."""
-        p = self.exact.probabilities(encoded, weights)
+        p = self.noiseless.probabilities(encoded, weights)
         self.drawn.append(p)
         return sample(p, SHOTS, rng)
 
 
 def own_draws(federation: Federation) -> list[np.ndarray]:
     """Return the probabilities (S, n) behind every binomial draw of a run."""
-    recorder = Recorder(federation.exact_engine)
-    deque(train(dataclasses.replace(federation, engine=recorder)), maxlen=0)
+    recorder = Recorder(federation.model.engine.exact())
+    model = dataclasses.replace(federation.model, engine=recorder)
+    deque(train(dataclasses.replace(federation, model=model)), maxlen=0)
     return recorder.drawn
 
 
@@ -76,14 +79,18 @@ def draw_seconds(drawn: list[np.ndarray], repeats: int) -> float:
 
 def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
     """Return the seconds of an SPSA block of the same code, data and shots on the primitives engine with Aer."""
-    engine = make_engine("primitives", federation.engine.qnn, SHOTS, sampler="aer")
-    encoded = {name: engine.encode(part.X) for name, part in federation.splits.parts.items()}
-    measured = dataclasses.replace(federation, engine=engine, encoded=encoded)
+    engine = make_engine("primitives", federation.model.engine.qnn, SHOTS, sampler="aer")
+    measured = dataclasses.replace(
+        federation,
+        model=dataclasses.replace(federation.model, engine=engine),
+        splits=encode(engine, load_splits(federation.config).parts),
+    )
     batch = measured.batch(0, np.arange(clients))
     theta = measured.initial_theta()
-    objective = Objective(measured, batch, theta, measured.generators("bench-aer", 0, batch.clients))
+    rngs = measured.generators("bench-aer", 0, batch.client_ids)
+    objective = Objective(measured.model, batch.train, theta, measured.mu, rngs)
     rate = np.full(clients, federation.config.learning_rate)
-    directions = 1.0 - 2.0 * stream(0, "bench-directions").integers(0, 2, (clients, iterations, len(theta)))
+    directions = rademacher(stream(0, "bench-directions"), (clients, iterations, len(theta)))
     start = np.repeat(theta[None], clients, axis=0)
     return once(lambda: spsa_block(start, objective, rate, rate, directions))[0]
 
@@ -93,7 +100,7 @@ def measure_training(quick: bool) -> dict:
     repeats = 1 if quick else 5
     base = PAPER.replace(rounds=2, outer_period=1) if quick else PAPER
     with threadpool_limits(1):
-        federation = Federation.create(base)
+        federation = make_federation(base)
         drawn = own_draws(federation)
         run = run_seconds(federation, repeats)
         draws = draw_seconds(drawn, repeats)
@@ -120,5 +127,5 @@ def measure_training(quick: bool) -> dict:
 
 def _point(config: ExperimentConfig, value: int) -> dict:
     config = config.replace(outer_period=0)  # virtual rounds would add steps to the curve
-    time = run_seconds(Federation.create(config), 1)
+    time = run_seconds(make_federation(config), 1)
     return {"value": value, "seconds": time, "evaluations": client_iterations(config)}
