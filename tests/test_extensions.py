@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import federation, planted_splits, small
 
+from qfl_core import data
 from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation
 from qfl_core.algorithm.losses import squared_error
 from qfl_core.algorithm.meta import moved, outer_direction, refine_controller
@@ -340,7 +341,10 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
 
 def test_the_breast_cancer_parts_are_disjoint_complete_stratified_and_decided_by_the_seed():
     config = ExperimentConfig(dataset="breast-cancer")
-    splits, again, other = (load_splits(c) for c in (config, config, config.replace(seed=1)))
+    splits = load_splits(config)
+    data._kept.cache_clear()  # so that equal splits are loaded again
+    again, other = load_splits(config), load_splits(config.replace(seed=1))
+    assert again is not splits
     rows = np.concatenate([part.origin for part in splits.parts.values()])
     assert sorted(rows) == list(range(569))
     assert sum(part.y.sum() for part in splits.parts.values()) == 212  # malignant
@@ -357,10 +361,10 @@ def test_no_row_outside_the_training_part_moves_the_breast_cancer_encoder(monkey
 
     config = ExperimentConfig(dataset="breast-cancer")
     splits = load_splits(config)
-    X, y = breast_cancer.bundled(return_X_y=True)
+    X, y = breast_cancer._tumours()
     spoilt = X.copy()
     spoilt[np.concatenate([splits.val.origin, splits.test.origin])] *= 7
-    monkeypatch.setattr(breast_cancer, "bundled", lambda return_X_y: (spoilt, y))
+    monkeypatch.setattr(breast_cancer, "_tumours", lambda: (spoilt, y))
     found = load_splits(config)
     assert np.array_equal(found.train.X, splits.train.X)
     assert not np.array_equal(found.test.X, splits.test.X)
@@ -404,6 +408,8 @@ def test_what_cannot_be_registered_is_named(clean_tables):
         register_dataset("mine-clean", DATASETS["baf"])
     with pytest.raises(ConfigError, match=r"loader must be a function of \(config, order=None\), got 3"):
         register_dataset("mine", dataclasses.replace(DATASETS["baf"], loader=3))
+    with pytest.raises(ConfigError, match=r"source must be a function of \(config\), got 3"):
+        register_dataset("mine", dataclasses.replace(DATASETS["baf"], source=3))
     space = {}
     exec("def load(config, order=None): ...", space)
     with pytest.raises(ConfigError, match="the code of load cannot be read"):

@@ -75,10 +75,12 @@ def register_dataset(name: str, spec: DatasetSpec) -> None:
         raise ConfigError(f"dataset {name!r} must be a qfl_core.base.registry.DatasetSpec, got {type(spec).__name__}")
     if str(name).endswith(CLEAN):
         raise ConfigError(f"dataset {name!r}: names with {CLEAN!r} at the end are tracks of another dataset")
-    loader = resolve(spec.loader)
+    loader, source = resolve(spec.loader), resolve(spec.source)
     if not callable(loader):
         raise ConfigError(f"dataset {name!r}: loader must be a function of (config, order=None), got {loader!r}")
-    _register("dataset", name, replace(spec, loader=loader))
+    if source is not None and not callable(source):
+        raise ConfigError(f"dataset {name!r}: source must be a function of (config), got {source!r}")
+    _register("dataset", name, replace(spec, loader=loader, source=source))
 
 
 def register_loss(name: str, value: Elementwise, slope: Elementwise | None = None) -> None:
