@@ -145,14 +145,19 @@ mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test 
 	@$(PY) tests/mutation.py
 
 .PHONY: lint
-lint: setup ## Check style (ruff)
+lint: setup ## Check style (ruff) and types (mypy: strict on the paper, the engines and the runs)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
 
 .PHONY: format
 format: setup ## Apply the style
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+.PHONY: architecture
+architecture: setup ## Draw docs/architecture.png from the imports, and count files and lines of every room
+	@$(PY) -m tools.architecture
 
 .PHONY: bench
 bench: setup ## Compare the engines with their peers: speed as ratios, values checked (build/bench)
@@ -162,7 +167,7 @@ bench: setup ## Compare the engines with their peers: speed as ratios, values ch
 
 .PHONY: clean
 clean: ## Remove what can be rebuilt from results (never data, results or .venv)
-	@rm -rf build .pytest_cache .ruff_cache .hypothesis
+	@rm -rf build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find qfl_core tests notebooks tools -name __pycache__ -prune -exec rm -rf {} +
 
 .PHONY: clean-results

@@ -50,3 +50,30 @@ def test_every_notebook_of_the_map_exists():
     numbers = {number for row in ROWS for number in re.findall(r"\d\d", row[1])}
     assert numbers
     assert all(list((ROOT / "notebooks").glob(f"{number}_*.ipynb")) for number in numbers)
+
+
+# The page of the architecture: its names exist, and its rooms are those of the plan.
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+STATIONS = [line for line in PAGE.splitlines() if re.match(r"\| \d+ \|", line)]
+NAMED = sorted(set(re.findall(r"`((?:\w+\.)+\w+)`", PAGE)) - {"qfl_core.__main__", "qfl_core.__init__"})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own imports
+@pytest.mark.parametrize("name", [name for name in NAMED if not name.endswith((".py", ".md"))])
+def test_every_name_of_the_architecture_page_exists(name):
+    assert resolve(name) is not None
+
+
+def test_the_way_of_a_row_has_at_most_fifteen_stations():
+    assert 10 <= len(STATIONS) <= 15
+    assert [int(re.match(r"\| (\d+)", line)[1]) for line in STATIONS] == list(range(1, len(STATIONS) + 1))
+
+
+def test_the_page_and_its_picture_show_the_rooms_of_the_plan():
+    from test_architecture import FLOORS
+    from tools import architecture
+
+    planned = [set(floor) for floor in FLOORS[:-1]]
+    assert [set(floor) for floor in architecture.FLOORS] == planned
+    assert set(re.findall(r"^\| `(\w+)` \| .* \| `\w+\.", PAGE, flags=re.M)) == set.union(*planned)

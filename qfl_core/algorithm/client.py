@@ -13,7 +13,7 @@ import numpy as np
 
 from qfl_core.algorithm.controller import Summary, gamma, psi, summarize
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.hooks import Block, BlockResult, Memory
+from qfl_core.algorithm.hooks import Block, BlockResult, Memory, checked
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import Attendance, Batch, Samples
 
@@ -144,7 +144,7 @@ def train_locally(federation: Federation, sent: Broadcast, batch: Batch) -> Loca
         z = psi(k / config.unfolds, sent.t / config.rounds, s, batch.data_fraction, batch.heterogeneity)  # line 5
         eta, delta = gamma(z, sent.phi, config.eta_bounds, config.delta_bounds)  # line 6
         block, state = optimizer.update(Block(theta, eta, delta, iterations, draws), objective, state)  # line 9
-        end, clipped = block.theta, np.zeros(len(theta), bool)
+        end, clipped = checked("the local optimiser", block.theta, theta.shape), np.zeros(len(theta), bool)
         if method.projection:
             end, clipped = project(theta, end, config.drift_radius)
         after = objective.measure(end)  # line 10; also line 8 of the next unfold

@@ -96,6 +96,14 @@ class ServerOptimizer(Protocol):
         """Return the new global model (P,) from the old one and the clients' average, and the new state."""
 
 
+def checked(who: str, theta: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return what a hook returned as weights; another shape than the expected one is refused."""
+    theta = np.asarray(theta, dtype=float)
+    if theta.shape != shape:
+        raise DataError(f"{who} returned weights of shape {theta.shape}, expected {shape}")
+    return theta
+
+
 #: ``(uploads, weights) -> theta``: (clients, P) and (clients,) become (P,).
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

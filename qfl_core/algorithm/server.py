@@ -11,7 +11,7 @@ import numpy as np
 from qfl_core.algorithm.client import Broadcast, LocalResult, train_locally, validate_locally
 from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.hooks import Combine, Memory, weighted_sum
+from qfl_core.algorithm.hooks import Combine, Memory, checked, weighted_sum
 from qfl_core.algorithm.losses import cross_entropy
 from qfl_core.algorithm.metrics import spread
 from qfl_core.algorithm.samples import Attendance
@@ -130,6 +130,7 @@ def federated_round(
     server = start.server
     if method.server:  # the paper's methods take the average itself
         theta, server = method.server.update(start.theta, theta, server)
+        theta = checked("the server optimiser", theta, start.theta.shape)
     accuracy = trainer.validate(federation, theta, attendance, purpose)
     meta = meta_loss(federation, theta, local, accuracy, purpose)  # line 7
     memory = method.optimizer.end(start.memory, attendance.client_ids, local.state)
@@ -151,7 +152,7 @@ def aggregate(
     broken = ~np.isfinite(uploads).all(axis=1)
     if broken.any():
         raise DataError(f"client {int(client_ids[broken][0])} uploaded weights that are not finite")
-    return combine(uploads, weights)
+    return checked("the aggregation", combine(uploads, weights), uploads.shape[1:])
 
 
 def meta_loss(

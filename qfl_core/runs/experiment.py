@@ -53,7 +53,7 @@ def _finished(record: Record, state: State, begun: float) -> Record:
 def state_to_json(state: State) -> dict[str, Any]:
     """Return plain lists and numbers; floats survive to the bit."""
     arrays = {
-        name: {key: values.tolist() for key, values in getattr(state, name).items()}
+        name: {key: np.asarray(values).tolist() for key, values in getattr(state, name).items()}
         for name in ("phi", "memory", "server")
     }
     return {"done": state.t, "theta": state.theta.tolist(), **arrays}

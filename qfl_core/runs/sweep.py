@@ -67,7 +67,7 @@ def sweep(
     Parameters
     ----------
     configs : equal ones are run once.
-    jobs : processes on this machine; by default one a core where the runs are worth their start, else none.
+    jobs : processes on this machine; by default one per core if the runs take long enough, otherwise none.
     scheduler : address of a Dask scheduler, e.g. ``"tcp://host:8786"``; its workers must see ``results_dir``.
     progress : show a bar with the time left; by default everywhere but in a notebook.
 
@@ -90,7 +90,8 @@ def sweep(
     failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
     if failures:
         raise SweepError(failures, len(unique))
-    return [RunResult(found[config]) for config in wanted]
+    paths = {config: outcome for config, outcome in found.items() if isinstance(outcome, Path)}
+    return [RunResult(paths[config]) for config in wanted]
 
 
 def _outcomes(tasks: list[tuple], jobs: int | None, is_local: bool) -> Iterator[tuple]:
