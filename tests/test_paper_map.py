@@ -72,6 +72,7 @@ def test_the_way_of_a_row_has_at_most_fifteen_stations():
 
 def test_the_page_and_its_picture_show_the_rooms_of_the_plan():
     from test_architecture import FLOORS
+
     from tools import architecture
 
     planned = [set(floor) for floor in FLOORS[:-1]]

@@ -85,9 +85,9 @@ def draw(graph: Graph, path: Path) -> None:
                 axes.scatter(column, row, s=14 + 9 * min(count, 16), color=colour, linewidths=0, zorder=3)
     for column, name in enumerate(names):
         axes.text(column, -0.75, name, rotation=60, ha="left", va="bottom", fontsize=9)
-    for edge in range(len(rooms) + 1):
-        axes.plot([-0.5, len(rooms) - 0.5], [edge - 0.5] * 2, color="#dddddd", linewidth=0.6, zorder=0)
-        axes.plot([edge - 0.5] * 2, [-0.5, len(rooms) - 0.5], color="#dddddd", linewidth=0.6, zorder=0)
+    for line in range(len(rooms) + 1):
+        axes.plot([-0.5, len(rooms) - 0.5], [line - 0.5] * 2, color="#dddddd", linewidth=0.6, zorder=0)
+        axes.plot([line - 0.5] * 2, [-0.5, len(rooms) - 0.5], color="#dddddd", linewidth=0.6, zorder=0)
     axes.text(-9.65, -0.75, "floor", ha="right", va="bottom", fontsize=9, color="#777777")
     axes.text(-0.7, -0.75, "imports from:", ha="right", va="bottom", fontsize=9, color="#777777")
     axes.set_xlim(-10.6, len(rooms) + 0.4)

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from qfl_core.algorithm.losses import EXACT_MARGIN, Loss
 from qfl_core.algorithm.metrics import classification
 from qfl_core.algorithm.optimizers import library_adam
-from qfl_core.base.errors import RunError
+from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.files import write_text
 from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.base.streams import stream
@@ -60,13 +60,16 @@ def pooled_qnn(
     y = splits.train.y
     weight = 0.5 / np.bincount(y, minlength=2)[y]  # adds up to 1, one half per class
     task: Loss = resolve(LOSSES[config.loss])
+    if task.slope is None:
+        raise ConfigError(f"loss={config.loss!r} has no derivative: the pooled QNN needs one")
+    slope = task.slope
 
     def loss(points: np.ndarray) -> np.ndarray:
         return task.value(engine.probabilities(encoded["train"], points), y, EXACT_MARGIN) @ weight
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         p = engine.probabilities(encoded["train"], theta)
-        return engine.pullback(encoded["train"], theta, weight * task.slope(p, y, EXACT_MARGIN))
+        return engine.pullback(encoded["train"], theta, weight * slope(p, y, EXACT_MARGIN))
 
     ends = []
     for start in range(recipe.starts):

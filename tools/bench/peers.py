@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
+from qiskit.primitives import BaseEstimatorV2, BaseSamplerV2
 from qiskit.quantum_info import SparsePauliOp, Statevector
 
 from qfl_core.engines.qnn import QNN, odd_parity
@@ -24,7 +25,7 @@ def qiskit_statevector(qnn: QNN, X: np.ndarray, weights: np.ndarray) -> np.ndarr
     return np.array([[Statevector(qnn.bind(x, w)).probabilities()[odd].sum() for x in X] for w in weights])
 
 
-def estimator_qnn(qnn: QNN, estimator) -> Peer:
+def estimator_qnn(qnn: QNN, estimator: BaseEstimatorV2) -> Peer:
     """EstimatorQNN of Z...Z at precision 0 (exact), P = (1 - <Z...Z>) / 2."""
     from qiskit_machine_learning.neural_networks import EstimatorQNN
 
@@ -39,7 +40,7 @@ def estimator_qnn(qnn: QNN, estimator) -> Peer:
     return lambda X, theta: 0.5 - 0.5 * np.asarray(network.forward(X, theta)).reshape(len(X))
 
 
-def sampler_qnn(qnn: QNN, sampler) -> Peer:
+def sampler_qnn(qnn: QNN, sampler: BaseSamplerV2) -> Peer:
     """SamplerQNN with the parity interpretation."""
     from qiskit_machine_learning.neural_networks import SamplerQNN
 
@@ -79,7 +80,7 @@ def pennylane_peer(qnn: QNN) -> Peer | None:
     device = qml.device("default.qubit", wires=n)
 
     @qml.qnode(device)
-    def expectation(x, theta):
+    def expectation(x: np.ndarray, theta: np.ndarray) -> object:
         for _ in range(qnn.feature_map_reps):
             for i in range(n):
                 qml.Hadamard(i)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
-from qfl_core.analysis.claim_tables import shown_numbers
+from qfl_core.analysis.claim_tables import PartRow, shown_numbers
 from qfl_core.analysis.verdicts import VERDICTS
 from tools.report.captions import FIGURES, TABLES
 from tools.report.collect import Material
@@ -77,7 +78,7 @@ def claims(material: Material) -> Claims | None:
 def _parts(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {"part": part.part, "what is measured": part.text, "verdict": part.verdict, **shown_numbers(part)}
-        for part in rows.itertuples()
+        for part in cast(Iterable[PartRow], rows.itertuples())
     )
 
 
