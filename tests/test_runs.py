@@ -635,3 +635,21 @@ def test_a_run_loads_its_own_data(tmp_path):
     found = run_experiment(config, tmp_path, progress=True)
     assert found.rounds["round"].tolist() == [0, 1]
     assert found.weights.shape == (2, 16)
+
+
+def test_the_digest_of_the_code_is_remembered_and_a_damaged_memory_is_computed_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("QFL_CACHE_DIR", str(tmp_path / "cache"))
+    digest = identity.code_digest.__wrapped__
+    expected = digest()
+    (kept,) = (tmp_path / "cache" / "code").iterdir()
+    assert kept.read_text() == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(identity.source_code, "code_digest", lambda sources: pytest.fail("parsed again"))
+        assert digest() == expected
+    for damage in ("", "x" * 64, expected[:-1]):
+        kept.write_text(damage)
+        assert digest() == expected
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("QFL_CACHE_DIR", str(blocked))
+    assert digest() == expected
