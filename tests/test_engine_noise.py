@@ -1,4 +1,4 @@
-"""Measured and noisy engines against Qiskit's own: samplers, Aer, fake backends."""
+"""The measuring and the noisy engine agree with Qiskit's samplers, with Aer and with fake backends."""
 
 import pickle
 
@@ -15,13 +15,13 @@ from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
 from qfl_core.engines.qnn import QNN, odd_parity
 
-# A correct engine fails a test at this level once in ten thousand seeds; the seeds here are fixed.
+# A correct engine fails such a test for one seed in ten thousand; the seeds here are fixed.
 LEVEL = 1e-4
 
 
 @pytest.fixture(scope="module")
 def fez():
-    """FakeFez, its Aer simulator and that simulator's noise model, built once: it takes seconds."""
+    """FakeFez, its Aer simulator and the simulator's noise model; built once, because it takes seconds."""
     backend = FakeFez()
     simulator = AerSimulator.from_backend(backend)
     return backend, simulator, simulator.options.noise_model
@@ -56,7 +56,7 @@ def chi_square_p_value(measured, p, shots):
 
 
 def test_shots_have_the_distribution_of_aers_parities():
-    """Two-sample chi-square on the number of odd parities in 64 shots, 400 repetitions of each."""
+    """A two-sample chi-square test compares the numbers of odd parities in 64 shots, 400 of them per engine."""
     qnn, shots, repeats = QNN(2), 64, 400
     rng = stream(3, "test-shots")
     x, theta = rng.uniform(0, 3, 2), rng.uniform(-3, 3, qnn.num_weights)
@@ -68,7 +68,7 @@ def test_shots_have_the_distribution_of_aers_parities():
     edges = np.quantile(np.concatenate([a, b]), np.linspace(0, 1, 7))
     table = np.array([np.histogram(v, bins=np.unique(edges))[0] for v in (a, b)])
     assert stats.chi2_contingency(table).pvalue > LEVEL
-    # The law itself: mean p and variance p (1 - p) / shots.
+    # The distribution itself has mean p and variance p (1 - p) / shots.
     exact = make_engine("statevector", qnn)
     p = exact.probabilities(exact.encode(x[None]), theta)[0]
     assert abs(a.mean() - shots * p) < 4 * np.sqrt(shots * p * (1 - p) / repeats)
@@ -76,7 +76,7 @@ def test_shots_have_the_distribution_of_aers_parities():
 
 
 def test_certain_outcomes_survive_rounding():
-    """Where a state is |0> or |1>, P is 0 or 1 up to rounding, which the draws must survive."""
+    """If a state is |0> or |1>, P is 0 or 1 up to rounding; a P slightly outside [0, 1] must not stop the draws."""
     flip = QuantumCircuit(1)
     flip.x(0)
     w = ParameterVector("w", 1)
@@ -89,7 +89,7 @@ def test_certain_outcomes_survive_rounding():
     assert p.tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_one_generator_a_theta_makes_draws_independent_of_the_batch():
+def test_one_generator_per_theta_makes_draws_independent_of_the_batch():
     qnn = QNN(2)
     engine = make_engine("statevector", qnn, shots=50)
     rng = stream(5, "test")
@@ -187,9 +187,9 @@ def test_bad_primitives_are_named():
 
 
 def test_density_agrees_with_aer_on_the_same_transpiled_circuit(fez):
-    """FakeFez, the paper's circuit: chi-square of 12 measured fractions at 8,192 shots each, level 1e-4.
+    """A chi-square test at level 1e-4 of the paper's circuit on FakeFez: 12 measured fractions of 8,192 shots each.
 
-    The noiseless values must fail the same test, or it would show nothing.
+    The values without noise must fail the same test; otherwise the test could not see the noise.
     """
     backend, simulator, noise_model = fez
     qnn, shots = QNN(4), 8192
@@ -246,7 +246,7 @@ def test_without_noise_density_equals_the_statevector_engine():
 
 
 def test_a_circuit_that_mixes_inputs_and_weights_is_walked_pair_by_pair():
-    """Angles RZ(x) RZ(w) added into one gate, as a transpiler may do: no cut between inputs and weights."""
+    """A transpiler may join RZ(x) RZ(w) into one gate; then no cut between inputs and weights exists."""
     x, w = ParameterVector("x", 2), ParameterVector("w", 2)
     feature_map, ansatz, mixed = QuantumCircuit(2), QuantumCircuit(2), QuantumCircuit(2)
     feature_map.h([0, 1])
@@ -278,7 +278,7 @@ def test_a_circuit_that_mixes_inputs_and_weights_is_walked_pair_by_pair():
 
 
 def test_two_qubit_rotations_and_general_errors_walk_too():
-    """RZZ as a native gate, with errors on all qubits: against Aer's exact density matrix."""
+    """RZZ as a native gate, and errors that hold for all qubits, agree with Aer's exact density matrix."""
     x, w = ParameterVector("x", 2), ParameterVector("w", 2)
     feature_map, ansatz = QuantumCircuit(2), QuantumCircuit(2)
     feature_map.sx([0, 1])

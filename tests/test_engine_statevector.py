@@ -1,4 +1,4 @@
-"""The compiled engine is the same circuit to Qiskit: values to 1e-12, gradients, bits."""
+"""The compiled engine agrees with Qiskit to 1e-12, its gradients are right, and batches do not change its bits."""
 
 import pickle
 
@@ -32,7 +32,7 @@ def qiskit_probabilities(qnn, X, W):
 
 
 def random_circuit(rng, num_qubits, name, num_parameters, num_gates):
-    """A circuit of standard gates; every parameter appears, some of them often and inside expressions."""
+    """Return a circuit of standard gates; every parameter appears, some more than once and inside expressions."""
     circuit = QuantumCircuit(num_qubits)
     parameters = ParameterVector(name, num_parameters)
 
@@ -239,7 +239,7 @@ def test_gradient_of_random_circuits_equals_central_differences(seed, num_qubits
     encoded, W = engine.encode(rng.uniform(-3, 3, (4, num_qubits))), rng.uniform(-2, 2, (2, 3))
     gradient = engine.gradient(encoded, W)
     assert gradient.shape == (2, 4, 3)
-    # Fourth-order differences: at h = 1e-3 the truncation stays below 1e-8 for the angles' frequencies here.
+    # Differences of fourth order: with h = 1e-3 their error is below 1e-8 for the frequencies of these angles.
     h = 1e-3 * np.eye(3)
     for j in range(3):
         p = [engine.probabilities(encoded, W + m * h[j]) for m in (-2, -1, 1, 2)]

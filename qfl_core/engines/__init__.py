@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from qfl_core.base.registry import ENGINES, resolve
 from qfl_core.engines.base import Engine
 from qfl_core.engines.qnn import QNN
 
+if TYPE_CHECKING:
+    from qfl_core.engines.density import DensityEngine
+    from qfl_core.engines.primitives import PrimitivesEngine
+    from qfl_core.engines.statevector import StatevectorEngine
 
+
+@overload
+def make_engine(
+    name: Literal["statevector"], qnn: QNN, shots: int | None = None, **options: Any
+) -> StatevectorEngine: ...
+@overload
+def make_engine(name: Literal["density"], qnn: QNN, shots: int | None = None, **options: Any) -> DensityEngine: ...
+@overload
+def make_engine(
+    name: Literal["primitives"], qnn: QNN, shots: int | None = None, **options: Any
+) -> PrimitivesEngine: ...
+@overload
+def make_engine(name: str, qnn: QNN, shots: int | None = None, **options: Any) -> Engine: ...
 def make_engine(name: str, qnn: QNN, shots: int | None = None, **options: Any) -> Engine:
     """Return the engine ``name`` for ``qnn``.
 

@@ -51,9 +51,8 @@ def _calibration(target: Target, qubits: set[int], scale: float) -> Target:
     part = Target(num_qubits=target.num_qubits, qubit_properties=properties, dt=target.dt)
     for name in target.operation_names:
         operation, table = target.operation_from_name(name), target[name]
-        if (
-            isinstance(operation, type) or not table
-        ):  # control flow, or a gate without calibration, as ideal devices have
+        # Control flow has no errors, and neither has a gate without calibration, as ideal devices have.
+        if isinstance(operation, type) or not table:
             continue
         kept = {where: p for where, p in table.items() if where is not None and set(where) <= qubits}
         if kept:

@@ -6,7 +6,7 @@ All other gates, and all errors, are fixed matrices; neighbours among them are m
 16 x 16.
 
 States go forward through the circuit, r -> R r. Observables go backward, o -> R^T o, with <O> = sum_P o_P r_P. Because
-of this, the gates of a theta are computed once for all samples.
+of this, the gates that depend on theta are applied once per theta and not once per sample.
 
 Why the bits do not depend on the batch: every matrix product has the shape of a full tile of TILE vectors, also if
 fewer vectors are needed.
