@@ -60,10 +60,9 @@ class Model:
     @cached_property
     def _exact(self) -> DifferentiableEngine:
         """The same circuit without shots, for exact gradients; it shares the engine's encodings."""
-        engine = self.engine.exact()
-        if not isinstance(engine, DifferentiableEngine):
-            raise ConfigError(f"engine={engine.name!r} has no exact gradients: adam-qfl needs 'statevector'")
-        return engine
+        if not isinstance(self.engine, DifferentiableEngine):
+            raise ConfigError(f"engine={self.engine.name!r} has no exact gradients: adam-qfl needs 'statevector'")
+        return self.engine.exact()
 
     def gradient(self, samples: Samples, theta: np.ndarray) -> np.ndarray:
         """Return the exact gradient (P,) of the task loss of one client's samples."""

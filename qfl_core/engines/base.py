@@ -54,10 +54,6 @@ class Engine(ABC, Generic[Encoding]):
         """Number of trainable weights P."""
         return self.qnn.num_weights
 
-    def exact(self) -> Engine:
-        """Return an engine of the same class for the same QNN that gives exact probabilities."""
-        return type(self)(self.qnn)
-
     @abstractmethod
     def encode(self, X: np.ndarray) -> Encoding:
         """Return the samples ``X : (n, num_features)``, given as angles, in the form that the engine stores."""
@@ -114,6 +110,9 @@ class DifferentiableEngine(Protocol):
     """
 
     name: str
+
+    def exact(self) -> DifferentiableEngine:
+        """Return the same engine without shots; both share their encodings."""
 
     def probabilities(self, encoded: Any, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
         """Return P(class 1), see :meth:`Engine.probabilities`."""

@@ -99,6 +99,10 @@ class StatevectorEngine(CachedEngine):
             self._odd_identity = np.zeros((1, len(self._odd), d), dtype=self._ansatz.dtype)
             self._odd_identity[0, np.arange(len(self._odd)), self._odd] = 1
 
+    def exact(self) -> StatevectorEngine:
+        """Return the same engine without shots; both share their encodings."""
+        return StatevectorEngine(self.qnn, strategy=self.strategy, memory=self.memory, threads=self.threads)
+
     def encode(self, X: np.ndarray) -> Encoded:
         """Return the samples ``X : (n, num_features)``, given as angles, in the form that the strategy stores."""
         X = check_features(X, self.qnn.num_features)

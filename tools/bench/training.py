@@ -17,6 +17,7 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.engines import Engine, make_engine
 from qfl_core.engines.base import Generators, sample
+from qfl_core.engines.statevector import StatevectorEngine
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import encode, make_federation
 from tools.bench.timing import once, seconds
@@ -49,7 +50,7 @@ class Recorder(Engine):
 
 def own_draws(federation: Federation) -> list[np.ndarray]:
     """Return the probabilities (S, n) behind every binomial draw of a run."""
-    recorder = Recorder(federation.model.engine.exact())
+    recorder = Recorder(StatevectorEngine(federation.model.engine.qnn))
     model = dataclasses.replace(federation.model, engine=recorder)
     deque(train(dataclasses.replace(federation, model=model)), maxlen=0)
     return recorder.drawn
