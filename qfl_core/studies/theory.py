@@ -94,6 +94,7 @@ def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -
     """
     config = federation.config
     start, radius = replace(State.initial(federation), t=ROUND), config.outer_perturbation
+    phi = start.phi["controller"]
 
     def meta(phi: Phi) -> float:
         return federated_round(federation, replace(start, phi=phi), purpose="virtual").meta.total
@@ -101,9 +102,9 @@ def outer_descent(federation: Federation, draws: int = 16, step: float = 1e-3) -
     def estimate(drawn: np.ndarray) -> np.ndarray:
         direction = {"controller": drawn}
         plus, minus = (meta(moved(start.phi, sign * radius, direction)) for sign in (1, -1))
-        return outer_gradient(plus, minus, radius, direction)["controller"]
+        step = moved(start.phi, -1.0, outer_gradient(plus, minus, radius, direction))
+        return phi - step["controller"]  # a step of rate 1 moves phi by minus the estimate
 
-    phi = start.phi["controller"]
     gradient = central_difference(lambda values: meta({"controller": values}), phi, step)
     directions = rademacher(stream(config.seed, "theory-directions"), (draws, *phi.shape))
     mean = np.mean([estimate(drawn) for drawn in directions], axis=0)
