@@ -59,7 +59,6 @@ pd.options.display.float_format = "{:.3f}".format
 settings = load_profile(profile, experiment=experiment)
 config = HardwareConfig.from_dict(settings.section("hardware", hardware))
 track = datasets[-1]
-where = {"track": track, "profile": profile, "root": results_dir(profile)}
 
 # %% [markdown]
 # ## Which models?
@@ -69,7 +68,7 @@ where = {"track": track, "profile": profile, "root": results_dir(profile)}
 
 # %%
 study = get_study(settings, track, config.methods, seeds)
-validated = [run for run in study.runs if run.config.seed == seeds[0]]
+validated = study.at(seeds[0])
 print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.runs)} runs")
 
 # %% [markdown]
@@ -79,7 +78,7 @@ print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.
 # every shot the pause between shots plus the length of the circuit.
 
 # %%
-print(dry_run(validated, config, fresh=True, **where))
+print(dry_run(validated, config, fresh=True))
 
 # %% [markdown]
 # ## Four curves
@@ -90,7 +89,7 @@ print(dry_run(validated, config, fresh=True, **where))
 # into a ledger; running this cell again fetches them instead of submitting.
 
 # %%
-validation = validate(validated, config, **where)
+validation = validate(validated, config)
 figures.real_ibm_validation(validation).save(figures_dir(profile), panels=True)
 
 # %% [markdown]

@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from qfl_core.algorithm.server import State
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.runs.prepare import make_federation
+from qfl_core.runs.results import RunResult
+from qfl_core.runs.study import Study
 
 
 def planted_splits(train=160, val=40, test=30, features=2, seed=0) -> Splits:
@@ -46,6 +50,11 @@ def federation(splits: Splits | None = None, method: Method | None = None, **cha
     config = small(**changes)
     features = config.features
     return make_federation(config, splits or planted_splits(features=features), method or METHODS[config.method])
+
+
+def planted_study(runs: Sequence[RunResult], folder: Path) -> Study:
+    """Return runs as a study whose results folder is another one than theirs."""
+    return Study("planted", "smoke", tuple(runs), folder)
 
 
 def raw(fed: Federation) -> Splits:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import planted_splits, small
+from planted import planted_splits, planted_study, small
 from qiskit_aer.noise import NoiseModel
 from qiskit_ibm_runtime.fake_provider import FakeManilaV2
 
@@ -62,7 +62,7 @@ def local(runs, tmp_path_factory):
     root = tmp_path_factory.mktemp("local")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qfl_core.hardware.plan.load_splits", lambda config: planted_splits())
-        return root, validate(runs[:2], LOCAL, track="planted", profile="smoke", root=root)
+        return root, validate(planted_study(runs[:2], root), LOCAL)
 
 
 # Settings and inputs
@@ -343,14 +343,14 @@ def test_replay_needs_no_account_no_network_and_no_engine(local, tmp_path, monke
 def test_a_second_run_executes_nothing(runs, local, monkeypatch):
     root, validation = local
     monkeypatch.setattr("qfl_core.hardware.jobs.runtime_sampler", None)
-    again = validate(runs[:2], LOCAL, track="planted", profile="smoke", root=root)
+    again = validate(planted_study(runs[:2], root), LOCAL)
     pd.testing.assert_frame_equal(again.curves, validation.curves)
 
 
 def test_a_dry_run_counts_only_what_is_not_in_the_ledger_unless_asked_afresh(runs, local):
-    where = {"track": "planted", "profile": "smoke", "root": local[0]}
-    assert "0 jobs" in dry_run(runs[:2], LOCAL, **where)
-    assert "3 jobs" in dry_run(runs[:2], LOCAL, fresh=True, **where)
+    study = planted_study(runs[:2], local[0])
+    assert "0 jobs" in dry_run(study, LOCAL)
+    assert "3 jobs" in dry_run(study, LOCAL, fresh=True)
 
 
 @pytest.mark.parametrize(
@@ -361,12 +361,12 @@ def test_changed_files_are_refused(runs, local, tmp_path, name, message):
     path = folders(tmp_path)[-1].path / name
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(HardwareError, match=message):
-        validate(runs[:2], LOCAL, track="planted", profile="smoke", root=tmp_path)
+        validate(planted_study(runs[:2], tmp_path), LOCAL)
 
 
 def test_runs_that_differ_in_more_than_the_method_are_not_compared(runs, tmp_path):
     with pytest.raises(HardwareError, match="differ in more than their method"):
-        validate(runs[1:3], LOCAL, track="planted", profile="smoke", root=tmp_path)
+        validate(planted_study(runs[1:3], tmp_path), LOCAL)
 
 
 # Studies
@@ -407,7 +407,7 @@ def test_steadiness_measures_planted_jumps_and_distances():
 
 def test_readout_correction_wins_on_the_noisy_simulator(runs):
     config = HardwareConfig(backend="fake_manila", checkpoints=2, samples=16, local_samples=8, shots=8192)
-    table = mitigation_table(runs[:2], config, samples=6).set_index("mitigation")
+    table = mitigation_table(planted_study(runs[:2], runs[0].path), config, samples=6).set_index("mitigation")
     assert list(table.index) == ["none", "readout", "dynamical-decoupling", "twirling", "all"]
     assert table.loc["readout", "tvd"] < table.loc["none", "tvd"]
     assert abs(table.loc["dynamical-decoupling", "tvd_won"]) < 0.05

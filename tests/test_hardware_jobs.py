@@ -4,7 +4,7 @@ import logging
 import traceback
 
 import pytest
-from planted import planted_splits, small
+from planted import planted_splits, planted_study, small
 from runtime_double import ApiDouble, genuine_client, renamed, service_over
 
 from qfl_core.base.errors import HardwareError
@@ -37,6 +37,11 @@ def planted(monkeypatch):
     monkeypatch.setattr("qfl_core.hardware.plan.load_splits", lambda config: planted_splits())
 
 
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch):
+    monkeypatch.setattr("qfl_core.hardware.jobs.POLL_SECONDS", 0.001)
+
+
 @pytest.fixture
 def api():
     return ApiDouble()
@@ -46,15 +51,11 @@ def go(runs, root, api, *, service=None, retry=False, confirmed=False, **setting
     """Run the validation on the double's device; warnings of the client about the device are its own affair."""
     config = HardwareConfig(**(SMALL | {"backend": "ibm_double", "wait_seconds": 5} | settings))
     return validate(
-        runs,
+        planted_study(runs, root),
         config,
-        track="planted",
-        profile="smoke",
-        root=root,
         service=service or service_over(api),
         retry=retry,
         confirmed=confirmed,
-        poll_seconds=0.001,
         say=lambda text: None,
     )
 
@@ -221,7 +222,7 @@ def test_the_limit_also_bounds_each_job_at_the_service(runs, tmp_path, api):
 
 def test_a_dry_run_prints_the_cost_and_submits_nothing(runs, tmp_path, api):
     config = HardwareConfig(**SMALL, backend="ibm_double")
-    text = dry_run(runs, config, track="planted", profile="smoke", root=tmp_path, service=service_over(api))
+    text = dry_run(planted_study(runs, tmp_path), config, service=service_over(api))
     assert api.submissions == api.sessions == []
     assert "14 circuits x 64 shots" in text
     assert "remaining seconds: 600" in text
@@ -231,14 +232,14 @@ def test_a_dry_run_prints_the_cost_and_submits_nothing(runs, tmp_path, api):
 def test_without_an_account_a_dry_run_plans_on_the_snapshot_and_says_so(runs, tmp_path, monkeypatch):
     monkeypatch.delenv(client.TOKEN, raising=False)
     config = HardwareConfig(**SMALL, backend="ibm_manila")
-    text = dry_run(runs, config, track="planted", profile="smoke", root=tmp_path)
+    text = dry_run(planted_study(runs, tmp_path), config)
     assert "no account: planned on fake_manila" in text
     assert "unknown without an account" in text
 
 
 def test_the_estimate_is_the_formula_it_prints(runs, tmp_path, api):
     config = HardwareConfig(**SMALL, backend="ibm_double")
-    text = dry_run(runs, config, track="planted", profile="smoke", root=tmp_path, service=service_over(api))
+    text = dry_run(planted_study(runs, tmp_path), config, service=service_over(api))
     backend = service_over(api).backend()
     per_shot = backend.default_rep_delay if hasattr(backend, "default_rep_delay") else 250e-6
     seconds = float(text.split("QPU seconds: ")[1].split(" ")[0])
@@ -429,7 +430,7 @@ def test_two_processes_do_not_both_submit(runs, tmp_path, api):
     from qfl_core.hardware.plan import make_plan
 
     service = service_over(api)
-    plan, folder = make_plan(runs, config, service.backend(), track="planted", profile="smoke", root=tmp_path)
+    plan, folder = make_plan(planted_study(runs, tmp_path), config, service.backend())
     _store(plan, folder)
-    Watched(plan, folder, service, 0.001, lambda text: None).run()
+    Watched(plan, folder, service, lambda text: None).run()
     assert seen == [3]

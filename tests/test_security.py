@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from planted import planted_splits, small
+from planted import planted_splits, planted_study, small
 
 from qfl_core.__main__ import main
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError
@@ -224,7 +224,7 @@ def test_a_hardware_folder_reads_nothing_outside(tmp_path):
 def test_a_backend_s_name_leads_nowhere_else(tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "draft", lambda *_, **__: SimpleNamespace(name="genome-/../../../outside-0123"))
     with pytest.raises(RunError, match="is not the name of something below"):
-        planning.make_plan([], None, None, track="genome", profile="smoke", root=tmp_path)
+        planning.make_plan(planted_study([], tmp_path), None, None)
 
 
 def test_a_federation_writes_nothing_outside_its_folder(tmp_path, capsys):

@@ -10,9 +10,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-#: Every label, from the cleanest numbers to the only ones that a quantum computer gave.
-KINDS = ("exact", "shots", "noisy", "fake", "hardware")
-
 
 class UnknownClientVersion(UserWarning):
     """The installed client of IBM does not show its network client, so its numbers are labelled "fake"."""

@@ -60,11 +60,10 @@ def _run(asked: argparse.Namespace) -> int:
     # Before any training: a missing account or a misspelt backend is told at once.
     service = None if asked.dry_run else open_backend(config)[1]
     study = get_study(settings, asked.dataset, config.methods, [asked.seed], folder)
-    where = {"track": asked.dataset, "profile": asked.profile, "root": folder}
     if asked.dry_run:
-        print(dry_run(study.runs, config, **where))
+        print(dry_run(study, config))
         return 0
-    found = validate(study.runs, config, service=service, retry=asked.retry, confirmed=asked.yes, **where)
+    found = validate(study, config, service=service, retry=asked.retry, confirmed=asked.yes)
     return _show(found, asked)
 
 

@@ -26,6 +26,8 @@ from qfl_core.hardware.ledger import JobRecord, LedgerNotice
 from qfl_core.hardware.plan import CALIBRATION, JobPlan, Plan
 from qfl_core.hardware.store import Folder
 
+#: Pause between two looks at a job that waits or runs.
+POLL_SECONDS = 5.0
 WAITING = ("INITIALIZING", "QUEUED", "RUNNING", "VALIDATING")
 FAILED = {"ERROR": "failed", "CANCELLED": "cancelled"}
 
@@ -37,7 +39,6 @@ class Execution:
     plan: Plan
     folder: Folder
     service: client.Service | None = None
-    poll_seconds: float = 5.0
     say: Callable[[str], None] = print
     _handles: dict[str, client.Job] = field(default_factory=dict)
 
@@ -206,7 +207,7 @@ class Execution:
             name = str(getattr(status, "name", status))
             if name not in WAITING or time.monotonic() >= end:
                 return name
-            time.sleep(self.poll_seconds)
+            time.sleep(POLL_SECONDS)
 
     def _save(self, job: JobPlan, record: JobRecord, handle: client.Job) -> str | None:
         try:

@@ -19,8 +19,6 @@ from qfl_core.base.errors import HardwareError
 from qfl_core.base.files import write_bytes
 
 START = "0" * 64
-#: Events that end an attempt; after "unreadable" the job can still be asked again.
-ENDED = ("finished", "failed", "cancelled")
 
 
 class LedgerNotice(UserWarning):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from qiskit.providers import BackendV2
@@ -18,7 +17,7 @@ from qfl_core.hardware.device import fake_backend, fake_twin
 from qfl_core.hardware.jobs import Execution
 from qfl_core.hardware.plan import Plan, calibration_circuits, make_plan
 from qfl_core.hardware.store import Folder
-from qfl_core.runs import RunResult
+from qfl_core.runs.study import Study
 
 #: Ledger columns of the workload table.
 WORKLOAD = ("job", "job_id", "backend", "kind", "status", "created", "shots", "circuits", "qpu_seconds")
@@ -48,42 +47,34 @@ class Validation:
 
 
 def validate(
-    runs: Sequence[RunResult],
+    study: Study,
     config: HardwareConfig,
     *,
-    track: str,
-    profile: str,
-    root: Path,
     service: client.Service | None = None,
     retry: bool = False,
     confirmed: bool = False,
-    poll_seconds: float = 5.0,
     say: Callable[[str], None] = print,
 ) -> Validation:
     """Run the four curves for the runs' checkpoints; jobs already in the ledger are fetched, not run again.
 
     Parameters
     ----------
-    runs : one per method, equal except for the method.
-    root : the results folder; files go to ``hardware/<name>`` below it.
+    study : one run per method, equal except for the method; files go to ``hardware/<name>`` of its results folder.
     service : IBM's; None opens the account where the backend is a device.
     retry : submit failed and cancelled jobs again.
     confirmed : submit although the estimate passes the limit.
     """
     backend, service = open_backend(config, service)
-    plan, folder = make_plan(runs, config, backend, track=track, profile=profile, root=root)
+    plan, folder = make_plan(study, config, backend)
     _store(plan, folder)
-    Execution(plan, folder, service, poll_seconds, say).run(retry=retry, confirmed=confirmed)
+    Execution(plan, folder, service, say).run(retry=retry, confirmed=confirmed)
     return replay(folder)
 
 
 def dry_run(
-    runs: Sequence[RunResult],
+    study: Study,
     config: HardwareConfig,
     *,
-    track: str,
-    profile: str,
-    root: Path,
     service: client.Service | None = None,
     fresh: bool = False,
 ) -> str:
@@ -99,7 +90,7 @@ def dry_run(
     else:
         backend = fake_twin(config.backend)
         note = f"no account: planned on {backend.name}, the snapshot of {config.backend} that comes with the client\n"
-    plan, folder = make_plan(runs, config, backend, track=track, profile=profile, root=root)
+    plan, folder = make_plan(study, config, backend)
     if service is not None:
         _store(plan, folder)
     for job in plan.jobs:

@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from qiskit import QuantumCircuit, transpile
@@ -24,8 +23,8 @@ from qfl_core.hardware.checkpoints import Checkpoints, load_checkpoints, subset
 from qfl_core.hardware.config import HardwareConfig
 from qfl_core.hardware.device import JOB_OVERHEAD_SECONDS, Device, compile_for
 from qfl_core.hardware.store import Folder
-from qfl_core.runs import RunResult
 from qfl_core.runs.prepare import make_qnn
+from qfl_core.runs.study import Study
 
 CALIBRATION = "readout-calibration"
 
@@ -129,8 +128,9 @@ class Plan:
         return "\n".join(lines)
 
 
-def draft(runs: Sequence[RunResult], config: HardwareConfig, backend: BackendV2, *, track: str, profile: str) -> Plan:
-    """Return the plan for the checkpoints of ``runs``, which have the same config except for the method."""
+def draft(study: Study, config: HardwareConfig, backend: BackendV2) -> Plan:
+    """Return the plan for the checkpoints of a study whose runs have the same config except for the method."""
+    runs = study.runs
     experiment = runs[0].config
     for run in runs[1:]:
         if run.config.replace(method=experiment.method) != experiment:
@@ -141,19 +141,17 @@ def draft(runs: Sequence[RunResult], config: HardwareConfig, backend: BackendV2,
     samples = subset(splits.test, config.samples, config.seed)
     local = subset(samples, config.local_samples, config.seed)
     device = compile_for(qnn, backend, config.optimization_level)
-    return Plan(config, track, profile, splits.source, device, series, samples, local)
+    return Plan(config, study.track, study.profile, splits.source, device, series, samples, local)
 
 
-def make_plan(
-    runs: Sequence[RunResult], config: HardwareConfig, backend: BackendV2, *, track: str, profile: str, root: Path
-) -> tuple[Plan, Folder]:
-    """Return the plan and its folder below ``root``.
+def make_plan(study: Study, config: HardwareConfig, backend: BackendV2) -> tuple[Plan, Folder]:
+    """Return the plan and its folder ``hardware/<name>`` below the study's results folder.
 
     The circuit is transpiled once in the life of a folder and read from there afterwards: a transpiler's seed has not
     always kept its meaning.
     """
-    plan = draft(runs, config, backend, track=track, profile=profile)
-    folder = Folder(below(root / "hardware", plan.name))
+    plan = draft(study, config, backend)
+    folder = Folder(below(study.folder / "hardware", plan.name))
     stored = folder.circuit()
     if stored is not None:
         plan = replace(plan, device=replace(plan.device, transpiled=_with_parameters_of(plan.qnn, stored)))

@@ -51,6 +51,10 @@ class Study:
         """Return the part of the study with these methods, in this order."""
         return replace(self, runs=tuple(run for name in methods for run in self.runs if run.config.method == name))
 
+    def at(self, seed: int) -> Study:
+        """Return the part of the study with this seed."""
+        return replace(self, runs=tuple(run for run in self.runs if run.config.seed == seed))
+
     @cached_property
     def facts(self) -> tuple[str, ...]:
         """What a figure's footer says of these runs."""

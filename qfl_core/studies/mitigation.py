@@ -7,7 +7,6 @@ coherent error, which is what decoupling and twirling act on: the table shows th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -27,19 +26,19 @@ from qfl_core.hardware.curves import scores
 from qfl_core.hardware.device import Device
 from qfl_core.hardware.mitigation import correct, measured_confusion, model_confusion, odd_share
 from qfl_core.hardware.plan import draft
-from qfl_core.runs import RunResult
+from qfl_core.runs.study import Study
 from qfl_core.studies.noise import snapshot
 
 TWIRLS = 3
 SHOTS = 8192  # enough that the draw does not hide what mitigation wins
 
 
-def mitigation_table(runs: Sequence[RunResult], config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
+def mitigation_table(study: Study, config: HardwareConfig, samples: int = 10) -> pd.DataFrame:
     """Return accuracy and total variation distance of the last checkpoints, one row per kind of mitigation.
 
-    The numbers are means over the runs' methods, on the first ``samples`` samples that the backend would execute.
+    The numbers are means over the study's methods, on the first ``samples`` samples that the backend would execute.
     """
-    plan = draft(runs, config, snapshot(config), track="", profile="")
+    plan = draft(study, config, snapshot(config))
     X, y = plan.local.X[:samples], plan.local.y[:samples]
     device, seed = plan.device, plan.config.seed
     exact = make_engine("statevector", plan.qnn)
