@@ -38,7 +38,7 @@ def program(tmp_path, monkeypatch):
     script = tmp_path / "program"
     script.write_text(PROGRAM.format(python=sys.executable))
     script.chmod(0o700)
-    monkeypatch.setattr(Deployment, "_program", staticmethod(lambda name: str(script)))
+    monkeypatch.setattr(Deployment, "_program", staticmethod(lambda name: [str(script)]))
     return script
 
 

@@ -71,3 +71,15 @@ def test_the_command_refuses_to_write_keys_into_the_repository(capsys):
     assert main(["network", "node-key", "node", "--out", str(folder)]) == 1
     assert "inside the repository" in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_the_superlink_waits_a_minute_for_a_busy_database():
+    from flwr.supercore.constant import SQLITE_PRAGMAS
+
+    from qfl_core.network.superlink import patient
+
+    changed = dict(set(patient(SQLITE_PRAGMAS)) - set(SQLITE_PRAGMAS))
+    assert changed == {"busy_timeout": "60000"}
+    assert [name for name, _ in patient(SQLITE_PRAGMAS)] == [name for name, _ in SQLITE_PRAGMAS]
+    with pytest.raises(RuntimeError, match="no busy_timeout"):
+        patient((("journal_mode", "WAL"),))

@@ -20,6 +20,7 @@ from typing import Any
 
 from qfl_core.base.errors import FederationError
 from qfl_core.base.files import write_text
+from qfl_core.network import superlink
 from qfl_core.network.credentials import Certificates, make_certificates, make_node_key
 
 LOOPBACK = "127.0.0.1"
@@ -94,7 +95,7 @@ class Deployment:
 
     def start_superlink(self) -> None:
         """Start the SuperLink, or, where it has a database, start it again after it died: its nodes are in there."""
-        command = ["flower-superlink", "--host", LOOPBACK, "--port", str(self.port)]
+        command = [*self._program("flower-superlink"), "--host", LOOPBACK, "--port", str(self.port)]
         command += ["--disable-runtime-dependency-installation"]
         command += ["--database", str(self.folder / "superlink.db")] if self.database else []
         command += ["--simulation"] if self.simulation else []
@@ -108,7 +109,8 @@ class Deployment:
     def start_node(self, name: str, node_config: Mapping[str, Any], *, listed: bool = True) -> None:
         """Start a SuperNode; unless ``listed``, the SuperLink is not told its key and refuses it."""
         port = free_port()
-        command = ["flower-supernode", "--superlink", self.address, "--host", LOOPBACK, "--port", str(port)]
+        command = [*self._program("flower-supernode"), "--superlink", self.address]
+        command += ["--host", LOOPBACK, "--port", str(port)]
         command += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())]
         if self.certificates:
             key = self.folder / "keys" / name
@@ -216,7 +218,7 @@ class Deployment:
     def _start(self, name: str, command: list[str]) -> None:
         with (self.folder / f"{name}.log").open("a", encoding="utf-8") as file:
             self.processes[name] = subprocess.Popen(
-                [self._program(command[0]), *command[1:]],
+                command,
                 env=self._environment(name),
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -225,11 +227,12 @@ class Deployment:
             )
 
     @staticmethod
-    def _program(name: str) -> str:
+    def _program(name: str) -> list[str]:
+        """Return how one of Flower's programs is started; the SuperLink with our patience for its database."""
         path = Path(sys.executable).parent / name
         if not path.exists():
             raise FederationError(f"{name} is not installed beside {sys.executable} (extra 'federation')")
-        return str(path)
+        return [sys.executable, "-m", superlink.__name__] if name == "flower-superlink" else [str(path)]
 
     def _environment(self, home: str) -> dict[str, str]:
         """Return an environment in which processes find this package, keep to their own folder and tell nobody."""
