@@ -1,7 +1,7 @@
 """Flower's SuperLink, with a database that waits: ``python -m qfl_core.network.superlink`` takes Flower's own options.
 
-On a busy machine another process may hold the SuperLink's SQLite database for seconds. Flower waits five seconds, then it
-answers with HTTP 500. Its nodes do not ask again, so the answer of a client is lost. This program waits a minute.
+Another process may hold the SuperLink's SQLite database for seconds on a busy machine. Flower waits five seconds, then
+it answers with HTTP 500. Its nodes do not ask again, so the answer of a client is lost. This program waits a minute.
 """
 
 from __future__ import annotations
