@@ -9,7 +9,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
+
+from qfl_core.base.files import write_text
+from qfl_core.base.paths import cache_dir
 
 #: Fields that do not change what code does: type comments, and the ``u`` in front of a text.
 _SILENT = {"type_comment", "type_ignores", "kind"}
@@ -38,6 +43,23 @@ def code_digest(files: Mapping[str, str]) -> str:
     """Return the SHA-256 (hex) of several source texts, by name; the order of the mapping does not matter."""
     digests = {name: tree_digest(source) for name, source in files.items()}
     return hashlib.sha256(json.dumps(digests, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def kept_digest(files: Mapping[str, str]) -> str:
+    """Return :func:`code_digest` of these source texts, and keep it in the cache folder under the digest of the texts.
+
+    Parsing takes some tenths of a second, and every process of a sweep and every node of a federation needs the digest.
+    """
+    content = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    path = cache_dir() / "code" / f"{content}.txt"
+    with suppress(OSError, ValueError):
+        if re.fullmatch("[0-9a-f]{64}", known := path.read_text(encoding="ascii")):
+            return known
+    digest = code_digest(files)
+    with suppress(OSError):  # a folder that cannot be written costs time and nothing else
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, digest)
+    return digest
 
 
 def _dump(value: object) -> str:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import platform
-import re
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from qfl_core.algorithm.server import IN_PROCESS
 from qfl_core.base import source_code
-from qfl_core.base.files import write_text
-from qfl_core.base.paths import cache_dir, repository_root
+from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs.plugins import digests
 from qfl_core.runs.prepare import Prepared
@@ -58,24 +53,7 @@ def code_digest() -> str:
         for file in path.rglob("*.py") if path.is_dir() else [path]:
             files[file.relative_to(package).as_posix()] = file
     kept = {name: file.read_text(encoding="utf-8") for name, file in files.items() if name not in NOT_TRAINING}
-    return _remembered(kept)
-
-
-def _remembered(sources: Mapping[str, str]) -> str:
-    """Return the digest of these sources, and keep it in the cache folder, because parsing them takes time.
-
-    Every process of a sweep and every node of a federation needs it.
-    """
-    content = hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
-    path = cache_dir() / "code" / f"{content}.txt"
-    with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", known := path.read_text(encoding="ascii")):
-            return known
-    digest = source_code.code_digest(sources)
-    with suppress(OSError):  # a folder that cannot be written costs time and nothing else
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, digest)
-    return digest
+    return source_code.kept_digest(kept)
 
 
 def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from importlib import resources
 from multiprocessing import parent_process
 
 from qfl_core.base.errors import DataError
-from qfl_core.base.source_code import code_digest
+from qfl_core.base.source_code import kept_digest
 from qfl_core.data.sources import FoundFile
 from qfl_core.data.splits import DataSource
 
@@ -67,7 +67,7 @@ def generator_digest(standin: str) -> str:
         for entry in (package / "facts").iterdir()
         if entry.name.endswith(".csv")
     }
-    deciding = {"stand-in": standin, "code": code_digest(code), "tables": tables}
+    deciding = {"stand-in": standin, "code": kept_digest(code), "tables": tables}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode("ascii")).hexdigest()
 
 
