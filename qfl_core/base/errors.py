@@ -37,7 +37,7 @@ class AnalysisError(ValueError):
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
+    close = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

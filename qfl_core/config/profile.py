@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from qfl_core.base.checks import integer
+from qfl_core.base.checks import integer, invalid
 from qfl_core.base.errors import ConfigError, did_you_mean
 from qfl_core.base.registry import DATASETS
 from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, read_yaml
@@ -45,6 +45,8 @@ class Profile:
 
     def config(self, track: str, **overrides: Any) -> ExperimentConfig:
         """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
+        if not isinstance(track, str):
+            raise invalid("dataset", track, f"one of {', '.join(DATASETS)}")
         if track.endswith(CLEAN) and track not in self.experiment:
             raise ConfigError(f"profile {self.name!r} has no track {track!r}")
         base = ExperimentConfig.from_dict({"dataset": track_dataset(track), **self.experiment.get("common", {})})
