@@ -12,7 +12,7 @@ from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import DATASETS
 from qfl_core.base.settings import Settings, setting
-from qfl_core.config import ExperimentConfig, load_profile
+from qfl_core.config import ExperimentConfig, Profile, load_profile
 from qfl_core.config.limits import DENSITY_TILE, ENCODED_LIMIT, bytes_per_sample
 from qfl_core.engines import make_engine
 from qfl_core.engines.ptm import TILE
@@ -166,7 +166,14 @@ def test_values_that_are_not_valid_together_are_both_named(values, told):
 
 @pytest.mark.parametrize("values", [{"features": 1, "feature_map": "z"}, {"mu": 1000}, {"mu": 1, "unfolds": 500}])
 def test_unusual_values_that_can_be_trained_are_accepted(values):
-    ExperimentConfig(**values)
+    config = ExperimentConfig(**values)
+    changes = {name: value for name, value in config.defaults().items() if value != getattr(config, name)}
+    assert set(changes) == set(values)
+
+
+def test_the_parts_of_a_profile_need_to_be_valid_together_and_not_alone():
+    settings = {"common": {"learning_rate": 2}, "baf": {"eta_bounds": [0.1, 5]}}
+    assert Profile("mine", (0,), ("baf",), settings).config("baf").learning_rate == 2
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,11 +165,8 @@ class ExperimentConfig(Settings):
                 self.encoding,
                 f"one of {', '.join(known)} for dataset {self.dataset!r}{did_you_mean(self.encoding, known)}",
             )
-        encoding = spec.encodings[self.encoding]
-        for name in ("features", "angle_range", "tail_share"):
-            self._default(name, getattr(encoding, name))
-        for name, size in zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True):
-            self._default(name, size)
+        for name, value in _implied(self.dataset, self.encoding).items():
+            self._default(name, value)
         super().__post_init__()
         if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
             raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
@@ -208,12 +207,7 @@ class ExperimentConfig(Settings):
         A new dataset or encoding brings its own defaults for the fields that depend on it, unless they are
         among the changes.
         """
-        kept = self.to_dict()
-        if changes.get("dataset", self.dataset) != self.dataset:
-            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING + _OF_DATASET}
-        elif changes.get("encoding", self.encoding) != self.encoding:
-            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING}
-        return ExperimentConfig(**(kept | changes))
+        return ExperimentConfig(**changed(self.to_dict(), changes))
 
     def to_json(self) -> str:
         """Return indented JSON."""
@@ -239,9 +233,10 @@ class ExperimentConfig(Settings):
 
     def defaults(self) -> dict[str, Any]:
         """Return the value that every field has where only the dataset and the encoding are given."""
-        own = ExperimentConfig(dataset=self.dataset, encoding=self.encoding)
-        named = {"dataset": ExperimentConfig().dataset, "encoding": ExperimentConfig(dataset=self.dataset).encoding}
-        return {name: getattr(own, name) for name in self.describe()} | named
+        # Not by building a config: values that are valid together may differ from their defaults together.
+        declared = {field.name: field.default for field in dataclasses.fields(self)}
+        named = {"encoding": next(iter(DATASETS[self.dataset].encodings))}
+        return declared | named | _implied(self.dataset, self.encoding)
 
     def _repr_html_(self) -> str:
         return config_html(self, self.defaults(), self.describe())
@@ -249,6 +244,25 @@ class ExperimentConfig(Settings):
 
 _OF_DATASET = ("encoding", "train_size", "val_size", "test_size")
 _OF_ENCODING = ("features", "angle_range", "tail_share")
+
+
+def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with changes; a new dataset or encoding drops the values that depended on the old one."""
+    dataset = values.get("dataset", "baf")
+    encoding = values.get("encoding") or next(iter(DATASETS[dataset].encodings), None)
+    dropped: tuple[str, ...] = ()
+    if changes.get("dataset", dataset) != dataset:
+        dropped = _OF_ENCODING + _OF_DATASET
+    elif changes.get("encoding", encoding) != encoding:
+        dropped = _OF_ENCODING
+    return {name: value for name, value in values.items() if name not in dropped} | dict(changes)
+
+
+def _implied(dataset: str, encoding: str) -> dict[str, Any]:
+    """Return the fields that a dataset and its encoding decide where a config does not."""
+    spec = DATASETS[dataset]
+    own = {name: getattr(spec.encodings[encoding], name) for name in _OF_ENCODING}
+    return own | dict(zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True))
 
 
 def read_yaml(text: str, what: str) -> Any:
