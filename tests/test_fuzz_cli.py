@@ -1,5 +1,6 @@
 """The command line under generated arguments: it succeeds, or says why in one line, and leaves nothing behind."""
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from qfl_core.__main__ import COMMANDS, main
+from qfl_core.base.errors import ConfigError
+from qfl_core.base.options import read_value, setting_types
 from qfl_core.config import ExperimentConfig
 from qfl_core.hardware import HardwareConfig
 
@@ -76,7 +79,7 @@ def stubbed(tmp_path_factory):
 
 
 @settings(
-    max_examples=600,
+    max_examples=1500,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -107,29 +110,29 @@ def test_any_command_line_succeeds_or_is_refused_in_one_line(stubbed, capsys, li
         assert type(config).from_dict(config.to_dict()) == config
 
 
-@settings(
-    max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(name=st.sampled_from(list(ExperimentConfig.describe())), value=values)
-def test_one_option_is_read_as_its_field_or_refused(stubbed, capsys, name, value):
-    """What is accepted means what it says: the number of the text, or the text itself."""
-    stubbed.clear()
-    try:
-        status = main(["run", f"--{name.replace('_', '-')}={value}"])
-    except SystemExit as ended:
-        status = ended.code
-    capsys.readouterr()
-    assert status == (0 if stubbed else 2)
-    for config in stubbed:
-        found = getattr(config, name)
-        if isinstance(found, int | float):
-            assert found == float(value)
-        elif isinstance(found, str):
-            assert found == value
-        elif found is None:
-            assert value.lower() in ("none", "null")
+KINDS = {str(kind): kind for made in (ExperimentConfig, HardwareConfig) for kind in setting_types(made).values()}
+PLAIN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(random=values)
+def test_what_is_accepted_means_what_it_says(kind, random):
+    for text in (*NASTY, random):
+        try:
+            found = read_value(kind, text)
+        except ConfigError:
+            continue
+        if isinstance(found, list):
+            assert (text[0], text[-1]) == ("[", "]")
+            texts = text[1:-1].split(",") if found else []
+            assert found == [read_value(type(one), word.strip()) for one, word in zip(found, texts, strict=True)]
+        elif isinstance(found, int | float):
+            assert re.fullmatch(PLAIN, text)
+            assert found == type(found)(text)
         else:
-            assert sorted(found) == sorted(float(word) for word in value.strip("[]").split(","))
+            assert found == text or (found is None and text.lower() in ("none", "null"))
+        assert text.strip()
 
 
 def test_every_command_is_driven():

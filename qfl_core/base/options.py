@@ -11,7 +11,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
@@ -72,7 +71,6 @@ def folder_option(text: str) -> Path:
     return Path(option(str)(text))
 
 
-@lru_cache
 def setting_types(settings: type[Settings]) -> dict[str, Any]:
     """Return the declared type of every setting."""
     hints = typing.get_type_hints(settings)
