@@ -7,16 +7,19 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from qiskit import QuantumCircuit
+from qiskit.circuit import Parameter
 
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import DATASETS
+from qfl_core.base.registry import DATASETS, FEATURE_MAPS
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config import ExperimentConfig, Profile, load_profile
 from qfl_core.config.limits import DENSITY_TILE, ENCODED_LIMIT, bytes_per_sample
 from qfl_core.engines import make_engine
 from qfl_core.engines.ptm import TILE
 from qfl_core.engines.qnn import QNN
+from qfl_core.runs.prepare import make_model
 
 CHANGES = st.fixed_dictionaries(
     {},
@@ -190,6 +193,18 @@ def test_the_estimate_of_memory_of_the_density_engine_is_what_it_stores():
     made = make_engine("density", QNN(2))
     assert made.encode(np.ones((3, 2))).rows[0].nbytes == bytes_per_sample("density", len(made.active))
     assert (made.memory, TILE) == (ENCODED_LIMIT, DENSITY_TILE)
+
+
+def test_a_circuit_of_one_s_own_that_no_engine_can_hold_is_told_as_a_config_error(monkeypatch):
+    def wide(num_features, reps):
+        circuit = QuantumCircuit(26)
+        for k in range(num_features):
+            circuit.rx(Parameter(f"x{k}"), k)
+        return circuit
+
+    monkeypatch.setitem(FEATURE_MAPS, "wide", wide)
+    with pytest.raises(ConfigError, match="26 qubits need at least .* bytes, more than memory"):
+        make_model(ExperimentConfig(feature_map="wide"))
 
 
 @pytest.mark.parametrize("text", ["mu: " + "9" * 5000, "[" * 20_000])
