@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from qfl_core.base.errors import exit_code
+from qfl_core.base.options import Parser
 from qfl_core.base.registry import resolve
 
 #: Every command with the function that adds its options and with what it does. The function is imported when its
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns
     -------
-    The exit status: 0, or 1 with the reason on stderr, or 130 where Ctrl-C ended the command.
+    The exit status: 0; 1 or 2 with the reason in one line on stderr, 2 for a wrong option or value (argparse raises
+    ``SystemExit(2)`` for those that it finds); 130 where Ctrl-C ended the command.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     asked = _parser(words).parse_args(words)
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser that knows the names of all commands, and the options of the one that the words ask for."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m qfl_core",
         description="Quantum federated learning, DUQFL-Prox.",
         epilog="python -m qfl_core COMMAND --help explains a command.",

@@ -184,6 +184,13 @@ def test_origins_are_row_numbers_whatever_index_a_parquet_file_brings(place, sam
     assert len(set(indexed.train.origin)) == 300
 
 
+@pytest.mark.parametrize("value", [1e308, -1e13])
+def test_a_number_beyond_all_meaning_is_a_clear_error(place, sample, value):
+    place(sample.assign(income=[value, *sample["income"][1:]]))
+    with pytest.raises(DataError, match=r"Base.csv: column income has the value 1e\+(308|13), the limit is 1e\+12"):
+        load()
+
+
 def test_more_rows_than_exist_is_a_clear_error(place, sample):
     place(sample)
     with pytest.raises(DataError, match="1200 rows were requested .1000 \\+ 100 \\+ 100. but only 800 exist"):
@@ -205,7 +212,7 @@ def test_a_part_too_small_for_both_classes_is_a_clear_error(place, sample):
 
 def test_fewer_training_rows_than_features_is_a_clear_error():
     with pytest.raises(DataError, match="features=4 cannot be fitted on train_size=3 rows"):
-        load_splits(ExperimentConfig(dataset="genome", encoding="kmer", features=4, train_size=3))
+        load_splits(ExperimentConfig(dataset="genome", encoding="kmer", features=4, train_size=3, clients=2))
 
 
 def test_more_features_than_columns_is_refused_by_the_config():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import joblib
 import pytest
@@ -37,16 +38,35 @@ def test_list_and_show_find_what_ran(results, capsys):
     run(results, "--method", "default-qfl")
     capsys.readouterr()
     assert main(["list", "--results", results]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading == f"{results}:"
     assert len(lines) == 2
     assert main(["list", "--results", results, "--method", "duqfl-prox"]) == 0
-    only = capsys.readouterr().out.splitlines()
-    assert len(only) == 1
-    assert main(["show", only[0].split()[0], "--results", results]) == 0
+    _, only = capsys.readouterr().out.splitlines()
+    assert main(["show", only.split()[0], "--results", results]) == 0
     shown = capsys.readouterr().out
     assert "method: duqfl-prox" in shown
     assert "code_sha256" in shown
     assert "CHANGED" not in shown
+
+
+def test_list_and_show_look_below_the_results_folder_and_say_where(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run("results", "--seed", "1")
+    run("results/smoke", "--seed", "2")
+    capsys.readouterr()
+    assert main(["list"]) == 0
+    here, first, below, second = capsys.readouterr().out.splitlines()
+    assert (Path(here), Path(below)) == (Path("results:"), Path("results/smoke:"))
+    assert "seed 1 " in first
+    assert "seed 2 " in second
+    assert main(["show", second.split()[0]]) == 0
+    assert "seed: 2" in capsys.readouterr().out
+
+
+def test_list_says_where_it_looked_in_vain(results, capsys):
+    assert main(["list", "--results", results]) == 0
+    assert capsys.readouterr().out == f"no finished run in {results}\n"
 
 
 def test_show_flags_a_result_that_was_edited(results, capsys, tmp_path):
@@ -57,23 +77,94 @@ def test_show_flags_a_result_that_was_edited(results, capsys, tmp_path):
     assert "CHANGED since the run was sealed: global_accuracies.csv" in capsys.readouterr().out
 
 
+def status(arguments):
+    """Return the exit status, whoever ends the program."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return ended.code
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["run", "--dataset", "bfa"], "did you mean 'baf'"),
-        (["run", "--clients", "none"], "clients='none'"),
+        (["run", "--profile", "smoke", "--dataset", "1"], "dataset='1'"),
+        (["run", "--clients", "none"], "--clients: 'none' is not valid: expected a whole number"),
+        (["run", "--clients", "1000000"], "clients=1000000 is not valid: expected an integer from 1 to 100000"),
         (["run", "--mu", "-1"], "mu=-1"),
+        (["run", "--mu", "nan"], "--mu: 'nan' is not valid: expected a number"),
+        (["run", "--mu", "1_0"], "--mu: '1_0' is not valid"),
+        (["run", "--seed", "1:30"], "--seed: '1:30' is not valid"),
+        (["run", "--seed", "7.0"], "--seed: '7.0' is not valid"),
+        (["run", "--seed", "yes"], "--seed: 'yes' is not valid"),
+        (["run", "--seed", "2026-01-01"], "--seed: '2026-01-01' is not valid"),
+        (["run", "--seed", "9" * 5000], "is not valid: expected a whole number"),
+        (["run", "--seed", "\u0663"], "is not valid: expected a whole number"),
+        (["run", "--shots="], "--shots: '' is not valid: expected a whole number, such as 10 or none"),
+        (["run", "--dataset="], "--dataset: '' is not valid: expected some text"),
+        (["run", "--profile="], "--profile: '' is not valid"),
         (["run", "--profile", "papre"], "did you mean 'paper'"),
         (["run", "--angle-range", "[1, 0]"], "low < high"),
-        (["show", "nothing"], "0 finished runs"),
+        (["run", "--angle-range", "[0, 1] 2"], "expected a list of numbers, such as [0.1, 2]"),
+        (["run", "--angle-range", "[0, 1,]"], "expected a list of numbers"),
+        (["run", "--rounds"], "--rounds: expected one argument"),
+        (["run", "--round", "3"], "unrecognized arguments: --round 3"),
+        (["run", "and", "more\nlines"], "unrecognized arguments: and more lines"),
+        (["list", "--method", "duqfl-porx"], "did you mean 'duqfl-prox'"),
+        (["list", "--dataset="], "--dataset: ''"),
+        (["show"], "the following arguments are required: run"),
+        (["show", ""], "argument run: ''"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_folder(arguments, message, results, capsys, tmp_path):
-    assert main([*arguments, "--results", results]) == 1
+    assert status([*arguments, "--results", results] if arguments[-1] != "--rounds" else arguments) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["--nonsense"], ["run", "--results="], ["list", "--results="]])
+def test_a_command_line_without_meaning_is_one_line(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert status(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_not_there_is_an_error_while_running(results, capsys, tmp_path):
+    assert main(["show", "nothing", "--results", results]) == 1
+    assert "0 finished runs" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run(str(tmp_path / "file")) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("qfl_core: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("seed", "08", 8),
+        ("seed", "+3", 3),
+        ("mu", "1e-3", 0.001),
+        ("mu", ".5", 0.5),
+        ("mu", "1", 1.0),
+        ("shots", "none", None),
+        ("shots", "null", None),
+        ("shots", "64", 64),
+        ("angle_range", "[0,1e0]", (0.0, 1.0)),
+        ("adam_rates", "[0.1]", (0.1,)),
+        ("participation", "0.5", 0.5),
+        ("participation", "[2, 0]", (0, 2)),
+        ("dataset", "breast-cancer", "breast-cancer"),
+    ],
+)
+def test_a_value_is_read_by_the_type_of_its_field(name, text, value, monkeypatch, results):
+    asked = []
+    monkeypatch.setattr("qfl_core.runs.run_experiment", lambda config, *_, **__: asked.append(config))
+    monkeypatch.setattr("qfl_core.runs.command.print_run", lambda _: None)
+    assert main(["run", f"--{name.replace('_', '-')}={text}"]) == 0
+    assert getattr(asked[0], name) == value
 
 
 def test_scientific_notation_is_a_number(results, capsys):
@@ -149,12 +240,12 @@ def plugin(tmp_path, monkeypatch):
 
 
 def test_a_plugin_s_method_is_run_listed_and_shown(plugin, results, capsys):
-    assert run(results, "--method", "my-best") == 1
+    assert run(results, "--method", "my-best") == 2
     assert "my-best" in capsys.readouterr().err
     assert run(results, "--method", "my-best", "--plugin", str(plugin)) == 0
     capsys.readouterr()
     assert main(["list", "--results", results, "--plugin", str(plugin)]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    _, line = capsys.readouterr().out.splitlines()
     assert "my-best" in line
     assert main(["show", line.split()[0], "--results", results, "--plugin", str(plugin)]) == 0
 
@@ -191,7 +282,7 @@ def test_a_plugin_that_cannot_be_loaded_is_one_line(tmp_path, results, capsys, n
     if text is not None:
         (tmp_path / name).write_text(text)
     before = sys.path.copy()
-    assert main(["run", "--plugin", str(tmp_path / name), "--results", results]) == 1
+    assert main(["run", "--plugin", str(tmp_path / name), "--results", results]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert name in error

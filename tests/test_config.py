@@ -2,16 +2,24 @@ import dataclasses
 import math
 import pickle
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from qiskit import QuantumCircuit
+from qiskit.circuit import Parameter
 
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import DATASETS
+from qfl_core.base.registry import DATASETS, FEATURE_MAPS
 from qfl_core.base.settings import Settings, setting
-from qfl_core.config import ExperimentConfig, load_profile
+from qfl_core.config import ExperimentConfig, Profile, load_profile
+from qfl_core.config.limits import DENSITY_TILE, ENCODED_LIMIT, bytes_per_sample
+from qfl_core.engines import make_engine
+from qfl_core.engines.ptm import TILE
+from qfl_core.engines.qnn import QNN
+from qfl_core.runs.prepare import make_model
 
 CHANGES = st.fixed_dictionaries(
     {},
@@ -86,29 +94,30 @@ def test_a_config_cannot_be_changed_but_pickles():
         ("method", "duqfl_prox", "duqfl-prox"),
         ("split", "labelskew", "label-skew"),
         ("engine", "aer", "statevector"),
-        ("clients", 0, "at least 1"),
+        ("clients", 0, "1 to 100000"),
         ("clients", 2.0, "integer"),
         ("clients", True, "integer"),
         ("rounds", "10", "integer"),
-        ("shots", 0, "at least 1"),
-        ("shots", -5, "at least 1"),
-        ("mu", -1, "[0, inf)"),
-        ("mu", math.nan, "[0, inf)"),
-        ("mu", math.inf, "[0, inf)"),
+        ("shots", 0, "1 to 1000000000"),
+        ("shots", -5, "1 to 1000000000"),
+        ("mu", -1, "[0, 1000]"),
+        ("mu", math.nan, "[0, 1000]"),
+        ("mu", math.inf, "[0, 1000]"),
         ("mu", "1e-2", "write 0.01"),
         ("skew_ratio", 1.1, "[0.5, 1]"),
         ("size_variation", 1.0, "[0, 1)"),
         ("tail_share", 0.5, "[0, 0.5)"),
-        ("dirichlet_alpha", 0, "(0, inf)"),
+        ("dirichlet_alpha", 0, "(0, 1e+06]"),
         ("angle_range", (1, 1), "low < high"),
-        ("angle_range", 3.14, "two finite numbers"),
+        ("angle_range", 3.14, "two numbers (low, high)"),
         ("angle_range", (0, math.inf), "angle_range"),
         ("features", 0, "1 to 16"),
         ("seed", -1, "0 to"),
-        ("mu", 10**400, "[0, inf)"),
-        ("angle_range", (-1e308, 1e308), "finite distance"),
+        ("mu", 10**400, "[0, 1000]"),
+        ("angle_range", (-1e308, 1e308), "[-1000, 1000]"),
         ("encoding", ["pca"], "one of pca"),
         ("participation", "all", "a share in (0, 1] or a list of different clients"),
+        ("participation", "1e-2", "a share in (0, 1] or a list of different clients"),
         ("participation", [-1], "a share in (0, 1] or a list of different clients"),
     ],
 )
@@ -118,6 +127,92 @@ def test_a_bad_value_is_named_with_the_choices(field, value, hint):
     assert field in str(error.value)
     assert repr(value) in str(error.value) or field == "angle_range"
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize("field", ExperimentConfig.describe())
+def test_every_field_refuses_what_no_machine_can_do(field):
+    for value in (10**20, -(10**20), 1e308, -1e308, [0, 1e300], [10**20], 10**5000):
+        with pytest.raises(ConfigError) as error:
+            ExperimentConfig(**{field: value})
+        assert field in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["learning_rate", "perturbation", "eta_bounds", "delta_bounds"])
+def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
+    with pytest.raises(ConfigError, match=f"{field}=1e-300 "):
+        ExperimentConfig(**{field: (1e-300, 0.5) if "bounds" in field else 1e-300})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"features": 1}, "features=1 .*at least 2 for feature_map='zz'"),
+        ({"learning_rate": 5}, r"learning_rate=5.0 .*inside eta_bounds=\(0.001, 1\)"),
+        ({"eta_bounds": (0.2, 0.5)}, r"learning_rate=0.13 .*inside eta_bounds=\(0.2, 0.5\)"),
+        ({"perturbation": 0.6}, r"perturbation=0.6 .*inside delta_bounds=\(0.001, 0.5\)"),
+        ({"engine": "primitives", "shots": None}, "shots=None .*engine='primitives'"),
+        ({"engine": "density", "method": "adam-qfl"}, "engine='density' .*'statevector' for method='adam-qfl'"),
+        ({"clients": 3000}, "clients=3000 .*at most train_size=2999"),
+        ({"split": "dirichlet", "min_per_class": 200}, "min_per_class=200 .*10 clients need 4000 rows"),
+        ({"engine": "density", "features": 10}, "train_size=2999, features=10 .*need 23.4 GiB.*limit is 1.0 GiB"),
+        ({"engine": "density", "features": 11, "train_size": 20, "val_size": 2, "test_size": 2}, "need 4.0 GiB"),
+        ({"features": 16}, "features=16 .*'statevector' need 2.9 GiB .*limit is 1.0 GiB"),
+        ({"clients": 2999, "rounds": 100_000}, "clients=2999, rounds=100000, chunk=50 .*limit is 8.0 GiB"),
+        ({"chunk": 1_000_000}, "chunk=1000000 .*need 13.6 GiB"),
+        ({"mu": 1000, "learning_rate": 1, "unfolds": 10}, r"mu=1000 and learning_rate=1 .*10\^360 in 100 iterations"),
+    ],
+)
+def test_values_that_are_not_valid_together_are_both_named(values, told):
+    with pytest.raises(ConfigError, match=told):
+        ExperimentConfig(**values)
+
+
+@pytest.mark.parametrize("values", [{"features": 1, "feature_map": "z"}, {"mu": 1000}, {"mu": 1, "unfolds": 500}])
+def test_unusual_values_that_can_be_trained_are_accepted(values):
+    config = ExperimentConfig(**values)
+    changes = {name: value for name, value in config.defaults().items() if value != getattr(config, name)}
+    assert set(changes) == set(values)
+
+
+def test_the_parts_of_a_profile_need_to_be_valid_together_and_not_alone():
+    settings = {"common": {"learning_rate": 2}, "baf": {"eta_bounds": [0.1, 5]}}
+    assert Profile("mine", (0,), ("baf",), settings).config("baf").learning_rate == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "features"), [("statevector", 2), ("statevector", 6), ("statevector", 7), ("statevector", 11)]
+)
+def test_the_estimate_of_memory_is_what_the_engine_stores(engine, features):
+    made = make_engine(engine, QNN(features))
+    rows = made.encode(np.ones((3, features))).rows
+    assert rows[0].nbytes == bytes_per_sample(engine, features)
+    assert made.memory == ENCODED_LIMIT
+
+
+def test_the_estimate_of_memory_of_the_density_engine_is_what_it_stores():
+    made = make_engine("density", QNN(2))
+    assert made.encode(np.ones((3, 2))).rows[0].nbytes == bytes_per_sample("density", len(made.active))
+    assert (made.memory, TILE) == (ENCODED_LIMIT, DENSITY_TILE)
+
+
+def test_a_circuit_of_one_s_own_that_no_engine_can_hold_is_told_as_a_config_error(monkeypatch):
+    def wide(num_features, reps):
+        circuit = QuantumCircuit(26)
+        for k in range(num_features):
+            circuit.rx(Parameter(f"x{k}"), k)
+        return circuit
+
+    monkeypatch.setitem(FEATURE_MAPS, "wide", wide)
+    with pytest.raises(ConfigError, match="26 qubits need at least .* bytes, more than memory"):
+        make_model(ExperimentConfig(feature_map="wide"))
+
+
+@pytest.mark.parametrize("text", ["mu: " + "9" * 5000, "[" * 20_000])
+def test_text_that_python_cannot_read_is_an_error(text):
+    with pytest.raises(ConfigError, match="not valid"):
+        ExperimentConfig.from_yaml(text)
+    with pytest.raises(ConfigError, match="not valid"):
+        ExperimentConfig.from_json(text.replace("mu", '{"mu"') + "}" * ("mu" in text))
 
 
 @pytest.mark.parametrize("build", [lambda v: ExperimentConfig(**v), ExperimentConfig.from_dict])
@@ -194,6 +289,7 @@ def test_overrides_win_over_a_profile():
         (lambda p: p.update(seeds=3), "seeds must be a list"),
         (lambda p: p.update(seeds=[]), "seeds must be a list"),
         (lambda p: p.update(datasets="baf"), "datasets must be a list"),
+        (lambda p: p.update(datasets=[1]), "dataset=1 is not valid: expected one of baf"),
         (lambda p: p.update(experiment=None), "experiment must map"),
         (lambda p: p["experiment"].update(baf=[1]), "section 'baf' must map"),
         (lambda p: p["experiment"]["baf"].update(mu="1e-2"), "mu='1e-2'"),

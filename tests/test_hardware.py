@@ -463,7 +463,7 @@ def test_the_command_line_replays_and_shows_the_ledger(local, tmp_path, capsys):
 def test_the_command_line_tells_errors_in_a_line(local, tmp_path, capsys, monkeypatch):
     assert main(["hardware", "replay", "nothing", "--results", str(local[0])]) == 1
     assert "no validation begins with 'nothing'" in capsys.readouterr().err
-    assert main(["hardware", "run", "--profile", "smoke", "--set", "shots"]) == 1
+    assert main(["hardware", "run", "--profile", "smoke", "--set", "shots"]) == 2
     assert "expected NAME=VALUE" in capsys.readouterr().err
     monkeypatch.delenv("QISKIT_IBM_TOKEN", raising=False)
     monkeypatch.setattr("qfl_core.runs.study.sweep", None)  # nothing is trained before the account is asked for

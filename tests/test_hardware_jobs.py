@@ -356,7 +356,7 @@ def test_one_line_of_the_package_can_produce_the_label(request):
 
 # Credentials
 
-SECRET, CRN = "tok_3kZplantedSECRETplanted9Qx", "crn:v1:planted:secret:instance"
+SECRET, CRN = "tok_3kZplantedSECRETplanted9Qx", "crn:v1:planted:public:quantum-computing:region:a/secret:instance::"
 
 
 def test_no_credentials_is_an_error_that_names_the_variables(monkeypatch):
@@ -364,6 +364,17 @@ def test_no_credentials_is_an_error_that_names_the_variables(monkeypatch):
     monkeypatch.setenv(client.INSTANCE, CRN)
     with pytest.raises(HardwareError, match="set QISKIT_IBM_TOKEN in the environment"):
         client.connect()
+
+
+@pytest.mark.parametrize("instance", ["crn:v1:x", "crn:", "two words", "two\nlines", "bell\a"])
+def test_a_malformed_instance_is_one_line_that_does_not_repeat_it(instance, monkeypatch):
+    monkeypatch.setenv(client.TOKEN, SECRET)
+    monkeypatch.setenv(client.INSTANCE, instance)
+    monkeypatch.setattr("qiskit_ibm_runtime.QiskitRuntimeService", None)  # is not asked
+    with pytest.raises(HardwareError, match="^QISKIT_IBM_INSTANCE is malformed: expected the name.*$") as told:
+        client.connect()
+    assert SECRET not in str(told.value)
+    assert instance == "crn:" or instance not in str(told.value)
 
 
 def test_a_planted_token_reaches_no_file_log_output_or_exception(runs, tmp_path, api, monkeypatch, caplog, capfd):

@@ -13,6 +13,7 @@ import papermill
 import pytest
 
 from qfl_core.config import PROFILE_KEYS, SECTION_KEYS, load_profile
+from tools import run_notebook
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -161,8 +162,42 @@ def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
     assert token not in result.stdout + result.stderr
 
 
-def test_a_seed_that_is_no_number_is_refused_before_execution(tmp_path):
-    result, output = run(tmp_path, [PARAMETERS, "1 / 0"], "--seeds", "0 one")
-    assert result.returncode == 2
-    assert "a seed is a whole number, got 'one'" in result.stderr
-    assert not output.parent.exists()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "0 one"], "seeds: 'one' is not valid: expected a whole number"),
+        (["--seeds", "1:30"], "seeds: '1:30' is not valid"),
+        (["--seeds", "1.0"], "seeds: '1.0' is not valid"),
+        (["--seeds", "0 -1"], "seeds=-1 is not valid: expected an integer from 0 to"),
+        (["--seeds", "9" * 20], "is not valid: expected an integer from 0 to"),
+        (["--seeds", "3 3"], "seeds: [3, 3] names one of them twice"),
+        (["--seeds", " "], "seeds=' ' names none"),
+        (["--datasets", "baf bfa"], "dataset='bfa' is not valid"),
+        (["--datasets", "1"], "dataset='1' is not valid"),
+        (["--datasets", "baf,baf"], "names one of them twice"),
+        (["--datasets", ","], "datasets=',' names none"),
+        (["--datasets", "breast-cancer-clean"], "has no track 'breast-cancer-clean'"),
+        (["--profile", "smok"], "unknown profile 'smok' (did you mean 'smoke'?)"),
+        (["--profile", ""], "unknown profile ''"),
+        (["--profile", "../paper"], "unknown profile '../paper'"),
+        (["--seed", "1"], "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_parameter_is_one_line_before_a_kernel_starts(tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.setattr(papermill, "execute_notebook", None)
+    try:
+        ended = run_notebook.main(
+            [str(NOTEBOOKS[0]), str(tmp_path / "out" / "x.ipynb"), "--profile", "smoke", *options]
+        )
+    except SystemExit as error:
+        ended = error.code
+    assert ended == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_notebook_that_is_not_there_is_one_line(tmp_path, capsys):
+    assert run_notebook.main([str(tmp_path / "gone.ipynb"), str(tmp_path / "out.ipynb")]) == 2
+    assert capsys.readouterr().err == f"gone.ipynb: {tmp_path / 'gone.ipynb'} does not exist\n"

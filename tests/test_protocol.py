@@ -204,7 +204,7 @@ def test_a_search_runs_then_reads_back_the_same_and_trains_nothing(tmp_path):
 
 def test_the_command_writes_tables_figure_and_report_or_says_why_not(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("qfl_core.runs.study.results_dir", lambda profile: tmp_path / "results" / profile)
-    assert main(["protocol", "--profile", "nonsense", "--out", str(tmp_path / "out")]) == 1
+    assert main(["protocol", "--profile", "nonsense", "--out", str(tmp_path / "out")]) == 2
     assert "unknown profile 'nonsense'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     with plt.rc_context():

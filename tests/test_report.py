@@ -125,7 +125,7 @@ def test_each_notebook_draws_what_the_report_says_it_draws():
 
 
 def test_an_unknown_profile_is_refused(capsys):
-    assert command.main(["--profile", "papre"]) == 1
+    assert command.main(["--profile", "papre"]) == 2
     assert "did you mean 'paper'" in capsys.readouterr().err
 
 

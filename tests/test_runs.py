@@ -611,6 +611,22 @@ def test_filters_are_config_fields(several):
     assert find_runs(several, clients=99) == []
 
 
+@pytest.mark.parametrize(
+    "seeds",
+    [range(1, 5), (1,), {1}, [1, 7], np.array([1, 2]), np.array(1), np.int64(1), pd.Series([1, 9]), iter([1, 2])],
+    ids=lambda seeds: type(seeds).__name__,
+)
+def test_a_filter_takes_any_iterable(several, seeds):
+    assert [run.config.seed for run in find_runs(several, seed=seeds)] == [1, 1]
+
+
+def test_text_and_the_value_of_a_field_that_holds_several_numbers_are_one_value(several):
+    assert find_runs(several, method="duqfl-prox duqfl-best") == []
+    for both in ((0.001, 1.0), [0.001, 1.0], np.array([0.001, 1.0]), [(0.001, 1.0), (0.1, 1.0)]):
+        assert len(find_runs(several, eta_bounds=both)) == 4
+    assert find_runs(several, eta_bounds=(0.1, 1.0)) == []
+
+
 def test_an_unknown_filter_names_the_closest_field(several):
     with pytest.raises(ConfigError, match=r"unknown filter 'metod' \(did you mean 'method'\?\)"):
         load_runs(several, metod="duqfl-prox")

@@ -148,9 +148,10 @@ def test_yaml_that_names_python_objects_is_refused_and_not_run(tmp_path, capsys)
     (tmp_path / "planted.yaml").write_text(f"profile: {planted}\n")
     with pytest.raises(ConfigError, match=r"planted\.yaml is not valid YAML"):
         load_profile("planted", tmp_path)
-    assert main(["run", "--mu", planted, "--results", str(tmp_path / "results")]) == 1
-    assert main(["hardware", "dry-run", "--profile", "smoke", "--set", f"shots={planted}"]) == 1
-    assert "--set shots is not valid YAML" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--mu", planted, "--results", str(tmp_path / "results")])
+    assert main(["hardware", "dry-run", "--profile", "smoke", "--set", f"shots={planted}"]) == 2
+    assert "shots: '!!python" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [tmp_path / "planted.yaml"]
 
 
@@ -230,7 +231,7 @@ def test_a_backend_s_name_leads_nowhere_else(tmp_path, monkeypatch):
 def test_a_federation_writes_nothing_outside_its_folder(tmp_path, capsys):
     out = tmp_path / "a" / "out"
     (tmp_path / "experiment.json").write_text(json.dumps({"encoding": "../../outside"}))
-    assert main(["network", "export", str(tmp_path / "experiment.json"), "--out", str(out)]) == 1
+    assert main(["network", "export", str(tmp_path / "experiment.json"), "--out", str(out)]) == 2
     assert "encoding='../../outside'" in capsys.readouterr().err
     assert main(["network", "node-key", "../outside", "--out", str(out)]) == 1
     assert main(["network", "node-key", str(tmp_path / "outside"), "--out", str(out)]) == 1

@@ -14,7 +14,11 @@ Check = Callable[[str, Any], Any]
 
 def invalid(name: str, value: object, expected: str) -> ConfigError:
     """Return the error that names a setting, its value and what was expected."""
-    return ConfigError(f"{name}={value!r} is not valid: expected {expected}")
+    try:
+        shown = repr(value)
+    except ValueError:  # Python does not print whole numbers of more than 4,300 digits
+        shown = "a number of thousands of digits"
+    return ConfigError(f"{name}={shown} is not valid: expected {expected}")
 
 
 def one_of(options: tuple[str, ...] | Callable[[], tuple[str, ...]]) -> Check:
@@ -75,30 +79,30 @@ def optional(inner: Check) -> Check:
     return lambda name, value: None if value is None else inner(name, value)
 
 
-def interval(name: str, value: Any) -> tuple[float, float]:
-    """Accept (low, high), as a list or tuple."""
-    expected = "two finite numbers (low, high) with low < high and a finite distance"
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise invalid(name, value, expected)
-    low, high = (number(-math.inf)(name, v) for v in value)
-    if not low < high or not math.isfinite(high - low):
-        raise invalid(name, value, expected)
-    return low, high
+def interval(least: float, most: float) -> Check:
+    """Accept (low, high) with ``least <= low < high <= most``, as a list or tuple."""
+    expected = f"two numbers (low, high) with low < high, both in [{least:g}, {most:g}]"
+
+    def check(name: str, value: Any) -> tuple[float, float]:
+        if not isinstance(value, (list, tuple)) or len(value) != 2:
+            raise invalid(name, value, expected)
+        low, high = (number(least, most)(name, v) for v in value)
+        if not low < high:
+            raise invalid(name, value, expected)
+        return low, high
+
+    return check
 
 
-def positive_interval(name: str, value: Any) -> tuple[float, float]:
-    """Accept (low, high) with 0 < low."""
-    low, high = interval(name, value)
-    if low <= 0:
-        raise invalid(name, value, "two positive numbers (low, high) with low < high")
-    return low, high
+def rates(most: float) -> Check:
+    """Accept a list of 1 to 100 positive numbers, because each is tried by training."""
 
+    def check(name: str, value: Any) -> tuple[float, ...]:
+        if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= 100:
+            raise invalid(name, value, "a list of 1 to 100 positive numbers")
+        return tuple(number(0, most, above=True)(name, v) for v in value)
 
-def rates(name: str, value: Any) -> tuple[float, ...]:
-    """Accept a list of positive numbers."""
-    if not isinstance(value, (list, tuple)) or not value:
-        raise invalid(name, value, "a list of positive numbers")
-    return tuple(number(0, above=True)(name, v) for v in value)
+    return check
 
 
 def participation(name: str, value: Any) -> float | tuple[int, ...]:

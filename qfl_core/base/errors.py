@@ -37,8 +37,14 @@ class AnalysisError(ValueError):
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest of the known names, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
+    close = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def one_line(text: str) -> str:
+    """Return text on one line; characters that a terminal would act on are written as escapes."""
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
 def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int:
@@ -47,13 +53,17 @@ def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int
     Parameters
     ----------
     program : what the line on stderr begins with.
-    command : returns the exit status; an error that a user can act on becomes one line on stderr and status 1.
+    command : returns the exit status. A wrong value becomes one line on stderr and status 2; another error that a user
+        can act on becomes one line and status 1.
     interrupted : what the line says after Ctrl-C, which gives status 130.
     """
     try:
         return command()
-    except (ConfigError, DataError, RunError) as error:
-        print(f"{program}: {error}", file=sys.stderr)
+    except ConfigError as error:
+        print(one_line(f"{program}: {error}"), file=sys.stderr)
+        return 2
+    except (DataError, RunError, AnalysisError, OSError) as error:
+        print(one_line(f"{program}: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{program}: interrupted; {interrupted}", file=sys.stderr)

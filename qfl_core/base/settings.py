@@ -48,8 +48,13 @@ class Settings:
 
     def _check(self, name: str) -> None:
         """Replace a field's value by what its check returns."""
-        check: Check = self.__dataclass_fields__[name].metadata["check"]
-        object.__setattr__(self, name, check(name, getattr(self, name)))
+        object.__setattr__(self, name, self.checked(name, getattr(self, name)))
+
+    @classmethod
+    def checked(cls, name: str, value: Any) -> Any:
+        """Return the value of one field in its plain type, or raise a ConfigError."""
+        check: Check = cls.__dataclass_fields__[name].metadata["check"]
+        return check(name, value)
 
     @classmethod
     def describe(cls) -> dict[str, str]:

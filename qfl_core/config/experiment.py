@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,6 @@ from qfl_core.base.checks import (
     one_of,
     optional,
     participation,
-    positive_interval,
     rates,
 )
 from qfl_core.base.display import config_html
@@ -33,8 +34,20 @@ from qfl_core.base.registry import (
     PARTITIONS,
 )
 from qfl_core.base.settings import Settings, setting
+from qfl_core.config.limits import check_limits
 
 MAX_SEED = 2**32 - 1
+
+# Upper bounds. Each is far beyond what the paper's experiment uses and small enough that nothing overflows; what
+# several fields ask for together is in limits.py.
+MAX_ROWS = 10_000_000  # ten times the largest dataset
+MAX_CLIENTS = 100_000  # every client also needs a training row of its own
+MAX_ROUNDS = 100_000
+MAX_CHUNK = 1_000_000
+MAX_ANGLE = 1000.0  # angles repeat after 2 pi
+MAX_SHOTS = 10**9  # a fraction of so many shots is exact to 0.00002
+MIN_RATE, MAX_RATE = 1e-6, 100.0  # SPSA divides by delta: a smaller one measures rounding errors only
+MAX_WEIGHT = 1e6  # of a term in a sum of losses: beyond it the other terms are lost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,32 +71,35 @@ class ExperimentConfig(Settings):
     )
     features: int = setting(None, integer(1, 16), "QNN inputs, one qubit each")
     kmer: int = setting(4, integer(1, 6), "word length of the kmer encoding")
-    angle_range: tuple[float, float] = setting(None, interval, "interval (low, high) that features are scaled to")
+    angle_range: tuple[float, float] = setting(
+        None, interval(-MAX_ANGLE, MAX_ANGLE), "interval (low, high) that features are scaled to"
+    )
     tail_share: float = setting(
         None,
         number(0, 0.5, below=True),
         "share of training values clipped at each end before scaling; 0 is plain MinMax scaling",
     )
-    train_size: int = setting(None, integer(1), "rows of the training split")
-    val_size: int = setting(None, integer(1), "rows of the validation split")
-    test_size: int = setting(None, integer(1), "rows of the test split")
+    train_size: int = setting(None, integer(1, MAX_ROWS), "rows of the training split")
+    val_size: int = setting(None, integer(1, MAX_ROWS), "rows of the validation split")
+    test_size: int = setting(None, integer(1, MAX_ROWS), "rows of the test split")
 
     # Federation
     split: str = setting(
         "label-skew", one_of(lambda: tuple(PARTITIONS)), "partition: how clients share the training rows"
     )
-    clients: int = setting(10, integer(1), "number of clients N")
-    rounds: int = setting(10, integer(1), "communication rounds T")
+    clients: int = setting(10, integer(1, MAX_CLIENTS), "number of clients N")
+    rounds: int = setting(10, integer(1, MAX_ROUNDS), "communication rounds T")
     participation: float | tuple[int, ...] = setting(
         1.0, participation, "S(t): the share of clients drawn each round, or the list of clients that take part"
     )
-    chunk: int = setting(50, integer(2), "mean number of training samples that a client draws per round")
+    chunk: int = setting(50, integer(2, MAX_CHUNK), "mean number of training samples that a client draws per round")
     skew_ratio: float = setting(0.8, number(0.5, 1), "label-skew: share of a client's preferred label")
     size_variation: float = setting(
         0.5, number(0, 1, below=True), "label-skew: chunk sizes vary uniformly by this share, both ways"
     )
-    dirichlet_alpha: float = setting(0.5, number(0, above=True), "dirichlet: concentration; small is extreme")
-    min_per_class: int = setting(1, integer(0), "dirichlet: fewest training rows of a class a client may own")
+    # Above 1e6 the shares are equal; a small one that leaves a client without rows is refused when the rows are dealt.
+    dirichlet_alpha: float = setting(0.5, number(0, 1e6, above=True), "dirichlet: concentration; small is extreme")
+    min_per_class: int = setting(1, integer(0, MAX_ROWS), "dirichlet: fewest training rows of a class a client may own")
     client_val_share: float = setting(
         0.2, number(0, 0.5, above=True), "share of each label's training rows reserved for client validation"
     )
@@ -110,29 +126,32 @@ class ExperimentConfig(Settings):
         one_of(lambda: (*METHOD_NAMES, *EXTRA_METHODS)),
         "which method trains: one of the paper's seven, or an extra",
     )
-    unfolds: int = setting(5, integer(1), "unfolded blocks K of local training")
-    spsa_iterations: int = setting(10, integer(1), "SPSA iterations in one unfold")
-    learning_rate: float = setting(0.13, number(0, above=True), "initial SPSA learning rate eta")
-    perturbation: float = setting(0.13, number(0, above=True), "initial SPSA perturbation delta")
-    mu: float = setting(0.01, number(0), "proximal coefficient")
-    drift_radius: float = setting(0.3, number(0, above=True), "duqfl-drift: longest step of an unfold")
-    eta_bounds: tuple[float, float] = setting((1e-3, 1.0), positive_interval, "controller: bounds of eta")
-    delta_bounds: tuple[float, float] = setting((1e-3, 0.5), positive_interval, "controller: bounds of delta")
-    outer_period: int = setting(5, integer(0), "the controller is refined every m rounds; 0 freezes it")
-    outer_learning_rate: float = setting(1.0, number(0), "alpha_out of the outer SPSA step")
-    outer_perturbation: float = setting(0.1, number(0, above=True), "c_out of the outer SPSA step")
-    lambda_fair: float = setting(0.1, number(0), "meta-loss weight of the client fairness gap")
-    lambda_comm: float = setting(0.01, number(0), "meta-loss weight of the communication share")
-    lambda_stab: float = setting(0.1, number(0), "meta-loss weight of the unfolds' unsteadiness")
-    adam_rates: tuple[float, ...] = setting(
-        (0.01, 0.03, 0.1, 0.3), rates, "adam-qfl: learning rates tried on validation before round 0"
+    unfolds: int = setting(5, integer(1, 1000), "unfolded blocks K of local training")
+    spsa_iterations: int = setting(10, integer(1, 10_000), "SPSA iterations in one unfold")
+    learning_rate: float = setting(0.13, number(MIN_RATE, MAX_RATE), "initial SPSA learning rate eta")
+    perturbation: float = setting(0.13, number(MIN_RATE, MAX_RATE), "initial SPSA perturbation delta")
+    mu: float = setting(0.01, number(0, 1000), "proximal coefficient")
+    drift_radius: float = setting(0.3, number(0, MAX_WEIGHT, above=True), "duqfl-drift: longest step of an unfold")
+    eta_bounds: tuple[float, float] = setting((1e-3, 1.0), interval(MIN_RATE, MAX_RATE), "controller: bounds of eta")
+    delta_bounds: tuple[float, float] = setting(
+        (1e-3, 0.5), interval(MIN_RATE, MAX_RATE), "controller: bounds of delta"
     )
-    initial_range: float = setting(math.pi, number(0), "initial weights are uniform in +- this range")
+    outer_period: int = setting(5, integer(0, MAX_ROUNDS), "the controller is refined every m rounds; 0 freezes it")
+    outer_learning_rate: float = setting(1.0, number(0, MAX_WEIGHT), "alpha_out of the outer SPSA step")
+    # No smallest value: the controller clips the rates that a step of any length would ask for.
+    outer_perturbation: float = setting(0.1, number(0, MAX_RATE, above=True), "c_out of the outer SPSA step")
+    lambda_fair: float = setting(0.1, number(0, MAX_WEIGHT), "meta-loss weight of the client fairness gap")
+    lambda_comm: float = setting(0.01, number(0, MAX_WEIGHT), "meta-loss weight of the communication share")
+    lambda_stab: float = setting(0.1, number(0, MAX_WEIGHT), "meta-loss weight of the unfolds' unsteadiness")
+    adam_rates: tuple[float, ...] = setting(
+        (0.01, 0.03, 0.1, 0.3), rates(MAX_RATE), "adam-qfl: learning rates tried on validation before round 0"
+    )
+    initial_range: float = setting(math.pi, number(0, MAX_ANGLE), "initial weights are uniform in +- this range")
     loss: str = setting("cross_entropy", one_of(lambda: tuple(LOSSES)), "task loss that local training minimises")
 
     # Execution
     engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
-    shots: int | None = setting(1024, optional(integer(1)), "measurements per circuit; null is exact")
+    shots: int | None = setting(1024, optional(integer(1, MAX_SHOTS)), "measurements per circuit; null is exact")
     seed: int = setting(0, integer(0, MAX_SEED), "names every random stream of the run")
 
     def __post_init__(self) -> None:
@@ -146,14 +165,37 @@ class ExperimentConfig(Settings):
                 self.encoding,
                 f"one of {', '.join(known)} for dataset {self.dataset!r}{did_you_mean(self.encoding, known)}",
             )
-        encoding = spec.encodings[self.encoding]
-        for name in ("features", "angle_range", "tail_share"):
-            self._default(name, getattr(encoding, name))
-        for name, size in zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True):
-            self._default(name, size)
+        for name, value in _implied(self.dataset, self.encoding).items():
+            self._default(name, value)
         super().__post_init__()
         if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
             raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
+        self._check_combinations()
+        check_limits(self)
+
+    def _check_combinations(self) -> None:
+        """Refuse values that are valid alone and not together; the error names both."""
+        if self.feature_map == "zz" and self.features < 2:
+            raise invalid("features", self.features, "at least 2 for feature_map='zz', because it entangles pairs")
+        if self.engine == "primitives" and self.shots is None:
+            raise invalid("shots", None, "an integer for engine='primitives', because samplers have no exact values")
+        if self.method == "adam-qfl" and self.engine != "statevector":
+            raise invalid(
+                "engine", self.engine, "'statevector' for method='adam-qfl', because it needs exact gradients"
+            )
+        for rate, bounds in (("learning_rate", "eta_bounds"), ("perturbation", "delta_bounds")):
+            low, high = getattr(self, bounds)
+            if not low <= getattr(self, rate) <= high:
+                raise invalid(rate, getattr(self, rate), f"a number inside {bounds}=({low:g}, {high:g})")
+        if self.clients > self.train_size:
+            raise invalid("clients", self.clients, f"at most train_size={self.train_size}, one row per client")
+        needed = 2 * self.clients * self.min_per_class
+        if self.split == "dirichlet" and needed > self.train_size:
+            raise invalid(
+                "min_per_class",
+                self.min_per_class,
+                f"less: {self.clients} clients need {needed} rows of two classes, train_size={self.train_size}",
+            )
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:
@@ -165,12 +207,7 @@ class ExperimentConfig(Settings):
         A new dataset or encoding brings its own defaults for the fields that depend on it, unless they are
         among the changes.
         """
-        kept = self.to_dict()
-        if changes.get("dataset", self.dataset) != self.dataset:
-            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING + _OF_DATASET}
-        elif changes.get("encoding", self.encoding) != self.encoding:
-            kept = {k: v for k, v in kept.items() if k not in _OF_ENCODING}
-        return ExperimentConfig(**(kept | changes))
+        return ExperimentConfig(**changed(self.to_dict(), changes))
 
     def to_json(self) -> str:
         """Return indented JSON."""
@@ -184,9 +221,10 @@ class ExperimentConfig(Settings):
     def from_json(cls, text: str) -> ExperimentConfig:
         """Build a config from JSON text."""
         try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and lists in lists in ...
             raise ConfigError(f"the config is not valid JSON: {error}") from None
+        return cls.from_dict(values)
 
     @classmethod
     def from_yaml(cls, text: str) -> ExperimentConfig:
@@ -195,9 +233,10 @@ class ExperimentConfig(Settings):
 
     def defaults(self) -> dict[str, Any]:
         """Return the value that every field has where only the dataset and the encoding are given."""
-        own = ExperimentConfig(dataset=self.dataset, encoding=self.encoding)
-        named = {"dataset": ExperimentConfig().dataset, "encoding": ExperimentConfig(dataset=self.dataset).encoding}
-        return {name: getattr(own, name) for name in self.describe()} | named
+        # Not by building a config: values that are valid together may differ from their defaults together.
+        declared = {field.name: field.default for field in dataclasses.fields(self)}
+        named = {"encoding": next(iter(DATASETS[self.dataset].encodings))}
+        return declared | named | _implied(self.dataset, self.encoding)
 
     def _repr_html_(self) -> str:
         return config_html(self, self.defaults(), self.describe())
@@ -207,9 +246,28 @@ _OF_DATASET = ("encoding", "train_size", "val_size", "test_size")
 _OF_ENCODING = ("features", "angle_range", "tail_share")
 
 
+def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with changes; a new dataset or encoding drops the values that depended on the old one."""
+    dataset = values.get("dataset", "baf")
+    encoding = values.get("encoding") or next(iter(DATASETS[dataset].encodings), None)
+    dropped: tuple[str, ...] = ()
+    if changes.get("dataset", dataset) != dataset:
+        dropped = _OF_ENCODING + _OF_DATASET
+    elif changes.get("encoding", encoding) != encoding:
+        dropped = _OF_ENCODING
+    return {name: value for name, value in values.items() if name not in dropped} | dict(changes)
+
+
+def _implied(dataset: str, encoding: str) -> dict[str, Any]:
+    """Return the fields that a dataset and its encoding decide where a config does not."""
+    spec = DATASETS[dataset]
+    own = {name: getattr(spec.encodings[encoding], name) for name in _OF_ENCODING}
+    return own | dict(zip(("train_size", "val_size", "test_size"), spec.sizes, strict=True))
+
+
 def read_yaml(text: str, what: str) -> Any:
     """Read YAML text with plain values only; ``what`` names it in the error."""
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not valid YAML: {error}") from None

@@ -10,10 +10,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from qfl_core.base.checks import integer
+from qfl_core.base.checks import integer, invalid, one_of
 from qfl_core.base.errors import ConfigError, did_you_mean
 from qfl_core.base.registry import DATASETS
-from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, read_yaml
+from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, changed, read_yaml
 
 #: What a profile's file must hold, and every notebook's parameters cell names.
 PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
@@ -45,11 +45,14 @@ class Profile:
 
     def config(self, track: str, **overrides: Any) -> ExperimentConfig:
         """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
+        if not isinstance(track, str):
+            raise invalid("dataset", track, f"one of {', '.join(DATASETS)}")
         if track.endswith(CLEAN) and track not in self.experiment:
             raise ConfigError(f"profile {self.name!r} has no track {track!r}")
-        base = ExperimentConfig.from_dict({"dataset": track_dataset(track), **self.experiment.get("common", {})})
-        own = self.experiment.get(track, {})
-        return base.replace(**own).replace(**overrides)
+        dataset = one_of(tuple(DATASETS))("dataset", track_dataset(track))
+        values = {"dataset": dataset, **self.experiment.get("common", {})}
+        # One config at the end: the settings of the parts need to be valid together, not alone.
+        return ExperimentConfig.from_dict(changed(changed(values, self.experiment.get(track, {})), overrides))
 
     def section(self, name: str, override: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of one notebook; the notebook's own parameter wins over the profile."""

@@ -7,6 +7,7 @@ training rows among clients (:mod:`qfl_core.data.partition`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -68,7 +69,9 @@ def load_splits(config: ExperimentConfig, order: np.random.Generator | None = No
     load: Loader = resolve(DATASETS[config.dataset].loader)
     provenance = _source(config) if order is None else None
     keep = provenance is not None
-    splits = _kept(load, _data_settings(config, load), provenance) if keep else _load(load, config, order)
+    splits = (
+        _kept(_Request(_data_settings(config, load), provenance, load, config)) if keep else _load(load, config, order)
+    )
     announce(splits.provenance)
     return splits
 
@@ -79,20 +82,27 @@ def _source(config: ExperimentConfig) -> DataSource | None:
     return None if source is None else resolve(source)(config)
 
 
-def _data_settings(config: ExperimentConfig, load: Loader) -> ExperimentConfig:
-    """Return a config that is equal for equal splits.
+@dataclass(frozen=True)
+class _Request:
+    """What decides splits: the settings, the source with its digest, and the loader. The config itself is no key."""
 
-    A user's loader may read any setting, so its config stays whole.
-    """
+    settings: tuple[object, ...]
+    provenance: DataSource | None
+    load: Loader
+    config: ExperimentConfig = field(compare=False)
+
+
+def _data_settings(config: ExperimentConfig, load: Loader) -> tuple[object, ...]:
+    """Return values that are equal for equal splits; a user's loader may read any setting."""
     if getattr(load, "__module__", "").partition(".")[0] != "qfl_core":
-        return config
-    return ExperimentConfig(**{name: getattr(config, name) for name in DATA_SETTINGS})
+        return (config,)
+    return tuple(getattr(config, name) for name in DATA_SETTINGS)
 
 
 @lru_cache(maxsize=32)
-def _kept(load: Loader, config: ExperimentConfig, provenance: DataSource | None) -> Splits:
-    """Load once per data settings and source; ``provenance`` only makes other content another key."""
-    return _load(load, config, None)
+def _kept(request: _Request) -> Splits:
+    """Load once per data settings and source."""
+    return _load(request.load, request.config, None)
 
 
 def _load(load: Loader, config: ExperimentConfig, order: np.random.Generator | None) -> Splits:

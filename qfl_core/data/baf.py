@@ -29,6 +29,9 @@ TARGET = "fraud_bool"
 FEATURES = tuple(c for c in COLUMNS if c != TARGET)
 OFFICIAL_BLOB = "054d0309f9b19735521b023ec66f49fbd9a24b2c"
 
+#: The largest number of the official file is below 1e6; the encoder squares numbers, which must not overflow.
+MAX_VALUE = 1e12
+
 #: The stand-in is one fixed population, like the official file; config seeds only choose samples from it.
 STANDIN_ROWS, STANDIN_SEED = 100_000, 2022
 
@@ -176,8 +179,9 @@ def _check_values(name: str, frame: pd.DataFrame) -> None:
             raise DataError(f"{name}: column {column} must hold category names, got numbers")
         if column in TEXT_COLUMNS and not values.dropna().map(type).isin([str, bytes]).all():
             raise DataError(f"{name}: column {column} must hold category names, got {values.dropna().iloc[0]!r}")
-        if numeric and np.isinf(values.to_numpy(float)).any():
-            raise DataError(f"{name}: column {column} has infinite values")
+        if numeric and (largest := np.nanmax(np.abs(values.to_numpy(float)))) > MAX_VALUE:
+            told = "infinite values" if np.isinf(largest) else f"the value {largest:g}, the limit is {MAX_VALUE:g}"
+            raise DataError(f"{name}: column {column} has {told}")
     if labels.nunique() < 2:
         raise DataError(f"{name}: {TARGET} is {labels.iloc[0]} in every row, both classes are needed")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qfl_core.base.errors import ConfigError, HardwareError
+from qfl_core.base.errors import HardwareError
+from qfl_core.base.options import folder_option, option, read_pair
 from qfl_core.base.paths import figures_dir, results_dir
-from qfl_core.config import load_profile, read_yaml
+from qfl_core.config import load_profile
 
 if TYPE_CHECKING:
     from qfl_core.hardware.pipeline import Validation
@@ -22,10 +22,14 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     dry = commands.add_parser("dry-run", help="do everything but submit: circuits, shots, estimated QPU seconds")
     retry = commands.add_parser("retry", help="as run, and submit failed and cancelled jobs again")
     for command in (run, dry, retry):
-        command.add_argument("--backend", help="fake_... or a device of the account (default: the profile's)")
-        command.add_argument("--dataset", default="genome", help="baf, genome or a clean track (default: genome)")
-        command.add_argument("--seed", type=int, default=0, help="whose checkpoints")
-        command.add_argument("--max-seconds", type=float, help="refuse past these estimated QPU seconds")
+        command.add_argument(
+            "--backend", type=option(str), help="fake_... or a device of the account (default: the profile's)"
+        )
+        command.add_argument(
+            "--dataset", type=option(str), default="genome", help="baf, genome or a clean track (default: genome)"
+        )
+        command.add_argument("--seed", type=option(int), default=0, help="whose checkpoints")
+        command.add_argument("--max-seconds", type=option(float), help="refuse past these estimated QPU seconds")
         command.add_argument("--yes", action="store_true", help="submit although the estimate passes the limit")
         command.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="other hardware settings")
         command.add_argument("--dry-run", action="store_true", help="submit nothing")
@@ -41,9 +45,9 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
             "name", nargs="?", default="", help="a validation's name or its beginning (default: the last)"
         )
     for command in (run, dry, retry, status, replay):
-        command.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
-        command.add_argument("--results", type=Path, help="results folder (default: results/<profile>)")
-        command.add_argument("--figures", type=Path, help="figures folder (default: the profile's)")
+        command.add_argument("--profile", type=option(str), default="paper", help="smoke or paper (default: paper)")
+        command.add_argument("--results", type=folder_option, help="results folder (default: results/<profile>)")
+        command.add_argument("--figures", type=folder_option, help="figures folder (default: the profile's)")
         command.set_defaults(interrupted="jobs go on, and the same command fetches them")
 
 
@@ -53,7 +57,7 @@ def _run(asked: argparse.Namespace) -> int:
     from qfl_core.runs.study import get_study
 
     settings = load_profile(asked.profile)
-    given = dict(_pair(text) for text in asked.set)
+    given = dict(read_pair(HardwareConfig, text) for text in asked.set)
     given |= {k: v for k, v in (("backend", asked.backend), ("max_seconds", asked.max_seconds)) if v is not None}
     config = HardwareConfig.from_dict(settings.section("hardware", given))
     folder = asked.results or results_dir(asked.profile)
@@ -65,13 +69,6 @@ def _run(asked: argparse.Namespace) -> int:
         return 0
     found = validate(study, config, service=service, retry=asked.retry, confirmed=asked.yes)
     return _show(found, asked)
-
-
-def _pair(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {text!r} cannot be read: expected NAME=VALUE")
-    return name.replace("-", "_"), read_yaml(value, f"--set {name}")
 
 
 def _status(asked: argparse.Namespace) -> int:

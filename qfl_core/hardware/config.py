@@ -13,6 +13,9 @@ from qfl_core.config import MAX_SEED
 #: What can be done against noise: ours on the counts, and two that the runtime's sampler does on the device.
 MITIGATION = ("readout", "dynamical-decoupling", "twirling")
 
+#: A year of waiting or of QPU time: nobody means more.
+MAX_SECONDS = 365 * 24 * 3600.0
+
 
 def _name(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
@@ -44,11 +47,11 @@ class HardwareConfig(Settings):
     methods: tuple[str, ...] = setting(
         ("duqfl-prox", "default-qfl"), _several(one_of(METHOD_NAMES), "a list of methods"), "whose checkpoints"
     )
-    checkpoints: int = setting(11, integer(2), "global models of a run, evenly spaced, first and last included")
-    samples: int = setting(200, integer(2), "test samples of the simulated curves, stratified by label")
+    checkpoints: int = setting(11, integer(2, 1000), "global models of a run, evenly spaced, first and last included")
+    samples: int = setting(200, integer(2, 100_000), "test samples of the simulated curves, stratified by label")
     local_samples: int = setting(
         40,
-        integer(2),
+        integer(2, 100_000),
         "test samples that the backend itself executes, a stratified part of those: local mode simulates some twenty "
         "circuits per second, and a device is paid by the second",
     )
@@ -58,13 +61,17 @@ class HardwareConfig(Settings):
     )
     optimization_level: int = setting(3, integer(0, 3), "the transpiler's")
     seed: int = setting(0, integer(0, MAX_SEED), "draws the subsets and the simulators' shots")
-    max_seconds: float = setting(300.0, number(0), "refuse to submit more estimated QPU seconds than this")
-    wait_seconds: float = setting(3600.0, number(0), "how long to wait for a job before giving the terminal back")
+    max_seconds: float = setting(300.0, number(0, MAX_SECONDS), "refuse to submit more estimated QPU seconds than this")
+    wait_seconds: float = setting(
+        3600.0, number(0, MAX_SECONDS), "how long to wait for a job before giving the terminal back"
+    )
     noise_scales: tuple[float, ...] = setting(
         (0.0, 0.5, 1.0, 2.0, 3.0, 4.0), _several(number(0, 10), "a list of numbers"), "noise study: times the device's"
     )
     study_shots: tuple[int, ...] = setting(
-        (16, 64, 256, 1024, 8192), _several(integer(1), "a list of integers"), "noise study: measurements per circuit"
+        (16, 64, 256, 1024, 8192),
+        _several(integer(1, 10**9), "a list of integers"),
+        "noise study: measurements per circuit",
     )
 
     def __post_init__(self) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from qfl_core.base.errors import HardwareError, did_you_mean
 
 TOKEN, INSTANCE = "QISKIT_IBM_TOKEN", "QISKIT_IBM_INSTANCE"
+#: A CRN is crn:v1:cloud:type:service:region:account:instance::
+CRN_COLONS = 9
 Answer = TypeVar("Answer")
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ def connect() -> Service:
             f"a device of IBM needs an account: set {' and '.join(missing)} in the environment (never in a file or a "
             "notebook), or name a backend that needs none, such as fake_fez"
         )
+    _check_instance(os.environ[INSTANCE].strip())
     from qiskit_ibm_runtime import QiskitRuntimeService
 
     return ask(
@@ -115,6 +118,16 @@ def connect() -> Service:
             instance=os.environ[INSTANCE].strip(),
         ),
     )
+
+
+def _check_instance(instance: str) -> None:
+    """Refuse what cannot be an instance before the client sees it; the message does not repeat the value."""
+    malformed = len(instance.split()) != 1 or not instance.isprintable()
+    if malformed or (instance.startswith("crn:") and instance.count(":") != CRN_COLONS):
+        raise HardwareError(
+            f"{INSTANCE} is malformed: expected the name of an instance, or its CRN, which begins with crn:v1: and has "
+            f"{CRN_COLONS} colons"
+        )
 
 
 def device_backend(service: Service, name: str) -> BackendV2:

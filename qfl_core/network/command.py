@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qfl_core.base.checks import integer, number
+from qfl_core.base.options import folder_option, option
 from qfl_core.runs.command import add_experiment, experiment, flags_changes, print_run
 
 
@@ -12,8 +14,8 @@ def add_federate(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``federate``."""
     parser.description = "Start a SuperLink, and one SuperNode per client, on loopback with TLS and node keys."
     parser.add_argument("--insecure", action="store_true", help="no TLS and no node keys")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for the answers of one phase")
-    parser.add_argument("--min-clients", type=int, default=2, help="fewest valid answers for a round to count")
+    parser.add_argument("--timeout", type=option(float), default=300, help="seconds for the answers of one phase")
+    parser.add_argument("--min-clients", type=option(int), default=2, help="fewest valid answers for a round to count")
     add_experiment(parser, results="results/federation")
     parser.set_defaults(command=flags_changes(_federate))
 
@@ -28,19 +30,20 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     export = commands.add_parser("export", help="write every participant's folder from data that is in one place")
     export.add_argument("config", type=Path, help="the experiment as YAML or JSON")
     for command, write in ((certificates, _certificates), (key, _node_key), (export, _export)):
-        command.add_argument("--out", type=Path, required=True, help="folder, outside the repository")
+        command.add_argument("--out", type=folder_option, required=True, help="folder, outside the repository")
         command.set_defaults(command=_write_folder, write=write, interrupted="the folder may be incomplete")
 
 
 def _federate(asked: argparse.Namespace) -> int:
     from qfl_core.network.launch import federate
 
+    config = experiment(asked)
     result = federate(
-        experiment(asked),
+        config,
         asked.results,
         insecure=asked.insecure,
-        timeout=asked.timeout,
-        min_clients=asked.min_clients,
+        timeout=number(0, 365 * 24 * 3600, above=True)("timeout", asked.timeout),
+        min_clients=integer(1, 100_000)("min_clients", asked.min_clients),
         repeat=asked.repeat,
     )
     print_run(result)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError
+from qfl_core.base.options import option, setting_types
 from qfl_core.config import ExperimentConfig, load_profile
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_list(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``list``."""
     for name in _FILTERS:
-        parser.add_argument(f"--{name}", help=f"only runs of this {name}")
+        parser.add_argument(f"--{name}", type=option(str), help=f"only runs of this {name}")
     _add_results(parser, "results")
     _add_plugin(parser)
     parser.set_defaults(command=flags_changes(_list), interrupted="nothing was changed")
@@ -38,7 +41,7 @@ def add_list(parser: argparse.ArgumentParser) -> None:
 
 def add_show(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``show``."""
-    parser.add_argument("run", help="a run's folder name, as `list` prints it, or its beginning")
+    parser.add_argument("run", type=option(str), help="a run's folder name, as `list` prints it, or its beginning")
     _add_results(parser, "results")
     _add_plugin(parser)
     parser.set_defaults(command=flags_changes(_show), interrupted="nothing was changed")
@@ -47,19 +50,21 @@ def add_show(parser: argparse.ArgumentParser) -> None:
 def add_experiment(parser: argparse.ArgumentParser, results: str) -> None:
     """Add the options that describe one experiment: every config field, the profile and the results folder."""
     parser.description = f"{parser.description} Every config field is an option."
-    parser.add_argument("--profile", help="start from a profile: smoke or paper")
+    parser.add_argument("--profile", type=option(str), help="start from a profile: smoke or paper")
     parser.add_argument("--repeat", action="store_true", help="run again although a finished run exists")
     _add_results(parser, results)
+    kinds = setting_types(ExperimentConfig)
     for name, doc in ExperimentConfig.describe().items():
-        parser.add_argument(_option(name), metavar="X", help=doc.replace("%", "%%"))
+        # Suppressed, because None is a value of some fields.
+        flag, told = f"--{name.replace('_', '-')}", doc.replace("%", "%%")
+        parser.add_argument(flag, type=option(kinds[name]), metavar="X", default=argparse.SUPPRESS, help=told)
     parser.set_defaults(interrupted="the same command continues after the last complete round")
 
 
 def experiment(asked: argparse.Namespace) -> ExperimentConfig:
     """Return the config that the options of :func:`add_experiment` describe."""
-    texts = {name: getattr(asked, name) for name in ExperimentConfig.describe()}
-    given = {name: _value(name, text) for name, text in texts.items() if text is not None}
-    if asked.profile:
+    given = {name: value for name, value in vars(asked).items() if name in ExperimentConfig.describe()}
+    if asked.profile is not None:
         return load_profile(asked.profile).config(given.pop("dataset", "baf"), **given)
     return ExperimentConfig.from_dict(given)
 
@@ -94,40 +99,72 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _list(asked: argparse.Namespace) -> int:
-    from qfl_core.runs import find_runs
-
     _load_plugins(asked)
-    wanted = {name: value for name in _FILTERS if (value := getattr(asked, name))}
-    for run in find_runs(asked.results, **wanted):
-        config, last = run.config, run.rounds.iloc[-1]
-        print(
-            f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
-            f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
-            f"{_flag(run)}"
-        )
+    wanted = {name: value for name in _FILTERS if (value := getattr(asked, name)) is not None}
+    for name, value in wanted.items():
+        ExperimentConfig.checked(name, value)
+    with _reading_runs():
+        found = _finished(asked.results, **wanted)
+        if not any(found.values()):
+            print(f"no finished run in {asked.results}")
+        for folder, runs in found.items():
+            if runs:
+                print(f"{folder}:")
+            for run in runs:
+                print(_line(run))
     return 0
 
 
-def _show(asked: argparse.Namespace) -> int:
+def _line(run: RunResult) -> str:
+    """Return what ``list`` prints about a run."""
+    config, last = run.config, run.rounds.iloc[-1]
+    return (
+        f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
+        f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
+        f"{_flag(run)}"
+    )
+
+
+def _finished(results: str, **wanted: str) -> dict[Path, list[RunResult]]:
+    """Return the finished runs by folder: the results folder, and those below that hold runs, such as a profile's."""
     from qfl_core.runs import find_runs
 
+    sealed = Path(results).rglob("seed-*/*/DONE")
+    folders = sorted({path.parents[5] for path in sealed if len(path.relative_to(results).parts) > 5})
+    return {folder: find_runs(folder, **wanted) for folder in folders}
+
+
+@contextmanager
+def _reading_runs() -> Iterator[None]:
+    """Turn a ConfigError into a RunError, because the config of a run is damaged and no option is wrong."""
+    try:
+        yield
+    except ConfigError as error:
+        raise RunError(str(error)) from None
+
+
+def _show(asked: argparse.Namespace) -> int:
     _load_plugins(asked)
-    matching = [run for run in find_runs(asked.results) if run.path.name.startswith(asked.run)]
-    if len(matching) != 1:
-        raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
-    print_run(matching[0])
-    print(yaml.safe_dump({"config": matching[0].config.to_dict(), "origin": matching[0].environment}, sort_keys=False))
+    with _reading_runs():
+        runs = [run for some in _finished(asked.results).values() for run in some]
+        matching = [run for run in runs if run.path.name.startswith(asked.run)]
+        if len(matching) != 1:
+            raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
+        print_run(matching[0])
+        told = {"config": matching[0].config.to_dict(), "origin": matching[0].environment}
+        print(yaml.safe_dump(told, sort_keys=False))
     return 0
 
 
 def _add_results(parser: argparse.ArgumentParser, folder: str) -> None:
-    parser.add_argument("--results", default=folder, help=f"results folder (default: {folder})")
+    parser.add_argument("--results", type=option(str), default=folder, help=f"results folder (default: {folder})")
 
 
 def _add_plugin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plugin",
         action="append",
+        type=option(str),
         default=[],
         metavar="FILE",
         help="load a Python file that registers methods, datasets, losses or circuits of your own; may be repeated",
@@ -139,24 +176,6 @@ def _load_plugins(asked: argparse.Namespace) -> None:
 
     for path in asked.plugin:
         load_plugin_file(path)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _value(name: str, text: str) -> Any:
-    """Read an option as YAML does, numbers in scientific notation included."""
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"{_option(name)} {text!r} cannot be read") from None
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _flag(run: RunResult) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from qfl_core.algorithm.federation import Federation
@@ -10,6 +11,7 @@ from qfl_core.algorithm.losses import Loss
 from qfl_core.algorithm.methods import Method, method_named
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import EncodedSplit
+from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
@@ -41,12 +43,26 @@ def make_qnn(config: ExperimentConfig) -> QNN:
 def make_model(config: ExperimentConfig) -> Model:
     """Build the config's circuit, engine and loss."""
     loss: Loss = resolve(LOSSES[config.loss])
-    return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
+    with _told_as_config_error():
+        return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
 
 
 def encode(engine: Engine, splits: Mapping[str, Split]) -> dict[str, EncodedSplit]:
     """Encode every sample once; splits without rows are left out."""
-    return {name: EncodedSplit(engine.encode(split.X), split.y) for name, split in splits.items() if len(split)}
+    with _told_as_config_error():
+        return {name: EncodedSplit(engine.encode(split.X), split.y) for name, split in splits.items() if len(split)}
+
+
+@contextmanager
+def _told_as_config_error() -> Iterator[None]:
+    """Turn the error of a circuit or an engine that cannot do what the config asks into a ConfigError.
+
+    The config estimates the memory of the built-in circuits; only the engine knows that of another circuit.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:

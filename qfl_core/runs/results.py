@@ -93,6 +93,7 @@ class RunResult:
 def find_runs(results_dir: str | Path = "results", **filters: object) -> list[RunResult]:
     """Return the finished runs whose config has these values, in the order of their folders.
 
+    A filter is a config field with one value, or with several in any iterable: ``find_runs(seed=range(5))``.
     Runs that name a method, dataset, loss or circuit that is not registered here are left out.
     """
     known = ExperimentConfig.describe()
@@ -101,7 +102,8 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
             raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
     runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
     runs = [run for run in runs if _is_known(run)]
-    return [run for run in runs if all(_matches(getattr(run.config, k), v) for k, v in filters.items())]
+    choices = {name: _choices(wanted) for name, wanted in filters.items()}
+    return [run for run in runs if all(getattr(run.config, name) in values for name, values in choices.items())]
 
 
 def _is_known(run: RunResult) -> bool:
@@ -118,8 +120,17 @@ def _is_known(run: RunResult) -> bool:
     return all(named[field] in names for field, names in known.items() if field in named)
 
 
-def _matches(value: object, wanted: object) -> bool:
-    return value in wanted if isinstance(wanted, (list, set)) else value == wanted
+def _choices(wanted: object) -> list[object]:
+    """Return the values that a filter accepts: one value, or those of any iterable; text is one value.
+
+    A field may itself hold several numbers, so the whole iterable counts as one value, too.
+    """
+    if isinstance(wanted, np.ndarray):
+        wanted = wanted.tolist()  # of an array without axes: its number
+    if isinstance(wanted, str) or not isinstance(wanted, Iterable):
+        return [wanted]
+    several = [tuple(value) if isinstance(value, list) else value for value in wanted]
+    return [*several, tuple(several)]
 
 
 def load_runs(results_dir: str | Path = "results", **filters: object) -> pd.DataFrame:

@@ -7,14 +7,17 @@ from pathlib import Path
 
 from qfl_core.base.files import write_text
 from qfl_core.base.numbers import number, plus_minus
+from qfl_core.base.options import folder_option, option
 from qfl_core.config import load_profile
 from qfl_core.studies.protocol import ALL, Plan, Search, protocol_search, write_search
 
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``protocol``."""
-    parser.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
-    parser.add_argument("--out", type=Path, default=Path("build/protocol-search"), help="folder of tables and figure")
+    parser.add_argument("--profile", type=option(str), default="paper", help="smoke or paper (default: paper)")
+    parser.add_argument(
+        "--out", type=folder_option, default=Path("build/protocol-search"), help="folder of tables and figure"
+    )
     parser.set_defaults(command=_search, interrupted="the same command goes on")
 
 
