@@ -398,6 +398,12 @@ def test_a_name_that_is_no_folders_is_refused(name, clean_tables):
         register_method(name, PROX)
 
 
+@pytest.mark.parametrize("name", ["con", "nul", "com1"])
+def test_a_name_that_no_folder_on_windows_can_have_is_refused(name, clean_tables):
+    with pytest.raises(ConfigError, match="no folder on Windows can have this name"):
+        register_method(name, PROX)
+
+
 def test_what_cannot_be_registered_is_named(clean_tables):
     with pytest.raises(ConfigError, match="must be a qfl_core.algorithm.methods.Method, got dict"):
         register_method("mine", {"optimizer": "spsa"})

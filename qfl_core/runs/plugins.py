@@ -41,6 +41,8 @@ _TABLES: dict[str, dict[str, Any]] = {
 #: Names that the package uses itself.
 _TAKEN = {kind: (*table, *(METHOD_NAMES if kind == "method" else ())) for kind, table in _TABLES.items()}
 _NAME = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
+#: Names that no folder can have on Windows.
+_RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def _register(kind: str, name: str, row: Any) -> None:
     # A method's or a dataset's name becomes the name of a folder.
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"{kind} {name!r}: a name is of small letters, digits and single hyphens")
+    if _RESERVED.fullmatch(name):
+        raise ConfigError(f"{kind} {name!r}: no folder on Windows can have this name, so choose another")
     if name in _TAKEN[kind]:
         raise ConfigError(f"{kind} {name!r} is the package's own: choose another name")
     adopt([Plugin(kind, name, row, identity(row))])
