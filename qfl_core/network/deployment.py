@@ -59,6 +59,8 @@ class Deployment:
     def __init__(
         self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25
     ) -> None:
+        if sys.platform == "win32":  # which has no groups of processes
+            raise FederationError("a federation on one machine needs Linux or macOS; on Windows, use WSL")
         self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
         self.database = database
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700

@@ -1,21 +1,15 @@
 """Methods, datasets, losses and circuits of your own, registered by name from your own file; EXTENDING.md shows how.
 
-A run's identity covers the whole file that a plugin's code is in, as it covers the package's training code: after a
-change, finished runs are not taken for those of the new code.
+A run's identity covers a plugin's code and values (:mod:`qfl_core.runs.plugin_identity`), as it covers the package's
+training code: after a change, finished runs are not taken for those of the new code.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
@@ -31,6 +25,7 @@ from qfl_core.base.registry import (
     resolve,
 )
 from qfl_core.config import CLEAN, ExperimentConfig
+from qfl_core.runs.plugin_identity import identity
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
@@ -46,6 +41,8 @@ _TABLES: dict[str, dict[str, Any]] = {
 #: Names that the package uses itself.
 _TAKEN = {kind: (*table, *(METHOD_NAMES if kind == "method" else ())) for kind, table in _TABLES.items()}
 _NAME = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
+#: Names that no folder can have on Windows.
+_RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
 
 
 @dataclass(frozen=True)
@@ -115,12 +112,11 @@ def _register(kind: str, name: str, row: Any) -> None:
     # A method's or a dataset's name becomes the name of a folder.
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(f"{kind} {name!r}: a name is of small letters, digits and single hyphens")
+    if _RESERVED.fullmatch(name):
+        raise ConfigError(f"{kind} {name!r}: no folder on Windows can have this name, so choose another")
     if name in _TAKEN[kind]:
         raise ConfigError(f"{kind} {name!r} is the package's own: choose another name")
-    digest = hashlib.sha256()
-    for piece in _pieces(row):
-        digest.update(hashlib.sha256(piece).digest())
-    adopt([Plugin(kind, name, row, digest.hexdigest())])
+    adopt([Plugin(kind, name, row, identity(row))])
 
 
 def adopt(plugins: Iterable[Plugin]) -> None:
@@ -134,33 +130,3 @@ def digests(config: ExperimentConfig) -> dict[str, str]:
     """Return the SHA-256 of each plugin that a config names, by kind; none for what the package has."""
     named = {kind: (kind, getattr(config, kind)) for kind in _TABLES}
     return {kind: REGISTERED[key].sha256 for kind, key in named.items() if key in REGISTERED}
-
-
-def _pieces(value: Any) -> list[bytes]:
-    """Take a row apart: its plain values, and the whole file of every function and class that is not the package's."""
-    if isinstance(value, Mapping):
-        return [piece for key, item in value.items() for part in (key, item) for piece in _pieces(part)]
-    if value is None or isinstance(value, (str, int, float)):
-        return [repr(value).encode()]
-    if isinstance(value, (tuple, list)):
-        return [str(len(value)).encode(), *(piece for item in value for piece in _pieces(item))]
-    if isinstance(value, functools.partial):
-        return _pieces(value.func) + _pieces(value.args) + _pieces(value.keywords)
-    if isinstance(value, np.ndarray):
-        return [f"{value.dtype} {value.shape}".encode(), value.tobytes()]
-    if inspect.ismethod(value):
-        return _pieces(value.__func__) + _pieces(value.__self__)
-    if not inspect.isfunction(value) and not inspect.isclass(value):
-        return _pieces(type(value)) + _pieces(getattr(value, "__dict__", None))
-    name = [f"{value.__module__}:{value.__qualname__}".encode()]
-    if inspect.isfunction(value):  # one that another function made keeps the values it was made with
-        kept = [cell.cell_contents for cell in value.__closure__ or ()]
-        name += _pieces(value.__defaults__) + [piece for one in kept if one is not value for piece in _pieces(one)]
-    if str(value.__module__).partition(".")[0] == "qfl_core":
-        return name
-    try:
-        return [*name, Path(inspect.getsourcefile(value) or "").read_bytes()]
-    except (OSError, TypeError):
-        raise ConfigError(
-            f"the code of {value.__qualname__} cannot be read: define it in a file and import it from there"
-        ) from None

@@ -1,0 +1,555 @@
+"""An extension's identity covers everything that decides its result: after a change, the old run is not returned."""
+
+import dataclasses
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from planted import small
+from qiskit import QuantumCircuit
+
+from qfl_core.algorithm.hooks import Aggregation
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.errors import ConfigError
+from qfl_core.base.registry import DATASETS
+from qfl_core.config import ExperimentConfig
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.plugin_identity import identity
+from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.runs.run import run_experiment
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = {"dataset": "breast-cancer", "train_size": 200, "val_size": 60, "test_size": 60, "rounds": 1}
+
+#: A file of a user. Its rule weights a client by a power of its size. The power comes from a text file, so that
+#: the code stays the same when the value changes.
+START = """
+import collections, dataclasses, enum, functools, pathlib
+import numpy as np
+
+VALUE = int(pathlib.Path(__file__).with_name("value.txt").read_text())
+"""
+END = """
+def weights(attendance, power):
+    sizes = attendance.sizes ** (float(power) / 2)
+    return sizes / sizes.sum()
+"""
+#: Where a value can be kept: the text between START and END. It defines ``rule``, and VALUE is 1 or 2.
+PLACES = {
+    "a global": """
+POWER = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, POWER)
+""",
+    "a default": """
+def rule(attendance, learned, power=VALUE):
+    return weights(attendance, power)
+""",
+    "a keyword default": """
+def rule(attendance, learned, *, power=VALUE):
+    return weights(attendance, power)
+""",
+    "a function that is called": """
+POWER = VALUE
+
+def power():
+    return POWER
+
+def rule(attendance, learned):
+    return weights(attendance, power())
+""",
+    "a lambda": """
+POWER = VALUE
+rule = lambda attendance, learned: weights(attendance, POWER)
+""",
+    "a nested function": """
+POWER = VALUE
+
+def rule(attendance, learned):
+    def power():
+        return [POWER for _ in range(1)][0]
+    return weights(attendance, power())
+""",
+    "a closure": """
+def make(power):
+    def rule(attendance, learned):
+        return weights(attendance, power)
+    return rule
+
+rule = make(VALUE)
+""",
+    "a decorator": """
+def powered(power):
+    def decorate(function):
+        @functools.wraps(function)
+        def wrapper(attendance, learned):
+            return function(attendance, power)
+        return wrapper
+    return decorate
+
+@powered(VALUE)
+def rule(attendance, power):
+    return weights(attendance, power)
+""",
+    "a cached function": """
+POWER = VALUE
+
+@functools.lru_cache
+def power():
+    return POWER
+
+def rule(attendance, learned):
+    return weights(attendance, power())
+""",
+    "a partial": """
+def powered(attendance, learned, power):
+    return weights(attendance, power)
+
+rule = functools.partial(powered, power=VALUE)
+""",
+    "an attribute of a function": """
+def rule(attendance, learned):
+    return weights(attendance, rule.power)
+
+rule.power = VALUE
+""",
+    "an attribute of an object": """
+class Rule:
+    def __init__(self, power):
+        self.power = power
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule(VALUE)
+""",
+    "a bound method": """
+class Rule:
+    def __init__(self, power):
+        self.power = power
+    def rule(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule(VALUE).rule
+""",
+    "a slot": """
+class Rule:
+    __slots__ = ('power', '__empty')
+    def __init__(self, power):
+        self.power = power
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule(VALUE)
+""",
+    "an attribute of a class": """
+class Rule:
+    power = VALUE
+    @classmethod
+    def rule(cls, attendance, learned):
+        return weights(attendance, cls.power)
+
+rule = Rule.rule
+""",
+    "an attribute of a base class": """
+class Base:
+    power = VALUE
+
+class Rule(Base):
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule()
+""",
+    "a property": """
+POWER = VALUE
+
+class Rule:
+    @property
+    def power(self):
+        return POWER
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule()
+""",
+    "a field of a dataclass": """
+@dataclasses.dataclass(frozen=True)
+
+class Rule:
+    power: int
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule(VALUE)
+""",
+    "a dataclass's default": """
+POWER = VALUE
+
+@dataclasses.dataclass
+class Rule:
+    power: list = dataclasses.field(default_factory=lambda: [POWER])
+
+class Maker:
+    kind = Rule
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.kind().power[0])
+
+rule = Maker()
+""",
+    "an array": """
+POWERS = np.ones(100_000)
+POWERS[77_777] = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[77_777])
+""",
+    "an array's type": """
+POWERS = np.ones(3, 'i8' if VALUE == 1 else 'u8')
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[0])
+""",
+    "an array's shape": """
+POWERS = np.ones((2, 3) if VALUE == 1 else (3, 2))
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[0, 0])
+""",
+    "an array of objects": """
+POWERS = np.array([{'power': VALUE}, None], dtype=object)
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[0]['power'])
+""",
+    "a dictionary": """
+POWERS = {'power': [(VALUE,)]}
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS['power'][0][0])
+""",
+    "a set": """
+POWERS = {'a', VALUE}
+
+def rule(attendance, learned):
+    return weights(attendance, 1 + (2 in POWERS))
+""",
+    "a named tuple": """
+Power = collections.namedtuple('Power', 'a b')
+POWER = Power(VALUE, 0)
+
+def rule(attendance, learned):
+    return weights(attendance, POWER.a)
+""",
+    "an enumeration": """
+class Power(enum.IntEnum):
+    LOW = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, Power.LOW)
+""",
+    "a random generator": """
+RNG = np.random.default_rng(VALUE)
+
+def rule(attendance, learned):
+    return weights(attendance, RNG.random())
+""",
+    "another file": """
+import my_helper
+
+def rule(attendance, learned):
+    return weights(attendance, my_helper.POWER)
+""",
+    "another file, imported by name": """
+from my_helper import power
+
+def rule(attendance, learned):
+    return weights(attendance, power())
+""",
+    "a package": """
+import my_package.part
+
+def rule(attendance, learned):
+    return weights(attendance, my_package.part.POWER)
+""",
+    "a base type's content": """
+class Powers(list):
+    pass
+
+POWERS = Powers([VALUE])
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[0])
+""",
+    "a library's object": """
+import fractions
+POWER = fractions.Fraction(VALUE, 1)
+
+def rule(attendance, learned):
+    return weights(attendance, POWER)
+""",
+    "a library's table": """
+import pandas as pd
+TABLE = pd.DataFrame({'power': [1, VALUE]})
+
+def rule(attendance, learned):
+    return weights(attendance, TABLE['power'].iloc[1])
+""",
+}
+#: Other files of the user, by path.
+FILES = {
+    "my_helper.py": START + "import my_deeper\nPOWER = VALUE\ndef power():\n    return my_deeper.same(POWER)\n",
+    "my_deeper.py": "def same(value):\n    return value\n",
+    "my_package/__init__.py": "",
+    "my_package/part.py": START.replace("with_name", "parent.with_name") + "from . import deep\nPOWER = VALUE\n",
+    "my_package/deep.py": "",
+}
+
+
+def write(folder: Path, value: int, place: str) -> None:
+    """Write the user's files with this value."""
+    (folder / "my_package").mkdir(exist_ok=True)
+    (folder / "value.txt").write_text(str(value))
+    for name, text in {"my_rule.py": START + PLACES[place] + END, **FILES}.items():
+        (folder / name).write_text(text)
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.startswith("my_")]:
+        del sys.modules[name]
+
+
+def load() -> ExperimentConfig:
+    """Import the user's files anew, register the rule and return a config that names it."""
+    importlib.invalidate_caches()
+    forget()
+    return with_rule(importlib.import_module("my_rule").rule)
+
+
+def with_rule(rule: Callable[..., object]) -> ExperimentConfig:
+    register_method("mine", dataclasses.replace(METHODS["fedprox-qfl"], label="Mine", aggregation=Aggregation(rule)))
+    return small(method="mine", **CONFIG)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, clean_tables):
+    """An empty folder that a user's files can be imported from; afterwards they are forgotten."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield tmp_path
+    forget()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_after_a_change_of_a_value_the_old_run_is_not_returned(place, folder):
+    write(folder, 1, place)
+    old = run_experiment(load(), folder / "results").path
+    assert run_experiment(load(), folder / "results").path == old
+    write(folder, 2, place)
+    assert run_experiment(load(), folder / "results").path != old
+
+
+@pytest.mark.parametrize(
+    "file", ["my_rule.py", "my_helper.py", "my_deeper.py", "my_package/part.py", "my_package/deep.py"]
+)
+def test_the_code_of_the_users_files_counts_also_of_those_that_are_imported_late(file, folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    late = "\ndef late():\n    import my_helper\n    from my_package import part\n"
+    path.write_text(path.read_text() + late)
+    old = run_experiment(load(), folder / "results").path
+    path = folder / file
+    path.write_text("# A comment, which does not count.\n" + path.read_text())
+    assert run_experiment(load(), folder / "results").path == old
+    path.write_text(path.read_text() + "\nMORE = 1\n")
+    assert run_experiment(load(), folder / "results").path != old
+
+
+@pytest.mark.parametrize("name", ["POWER", "weights"])
+def test_a_global_that_is_set_while_python_runs_counts(name, folder):
+    write(folder, 1, "a function that is called")
+    old = run_experiment(load(), folder / "results").path
+    module = sys.modules["my_rule"]
+    setattr(module, name, {"POWER": 3, "weights": equal_weights}[name])
+    assert run_experiment(with_rule(module.rule), folder / "results").path != old
+
+
+def equal_weights(attendance, power):
+    return np.full(len(attendance.sizes), 1 / len(attendance.sizes))
+
+
+def test_a_file_that_was_edited_after_its_import_is_refused(folder):
+    write(folder, 1, "a global")
+    load()
+    rule = sys.modules["my_rule"].rule
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text().replace("weights(attendance, POWER)", "weights(attendance, POWER + 1)"))
+    with pytest.raises(ConfigError, match=r"my_rule.py was changed after Python had read it: start Python again"):
+        with_rule(rule)
+
+
+CACHED = """
+class Rule:
+    @functools.cached_property
+    def power(self):
+        return power()
+
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule()
+"""
+
+
+def test_using_a_plugin_does_not_change_its_identity(folder):
+    write(folder, 1, "a cached function")
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text() + CACHED)
+    old = run_experiment(load(), folder / "results").path
+    rule = sys.modules["my_rule"].rule
+    assert rule.power == 1
+    for _ in range(200):  # Python changes the code of a function in memory after some calls
+        rule(types.SimpleNamespace(sizes=np.ones(3)), None)
+    assert run_experiment(with_rule(rule), folder / "results").path == old
+
+
+def test_values_that_hold_themselves_have_an_identity():
+    ring = [1, {"a": 2}]
+    ring.append(ring)
+    other = [1, {"a": 3}]
+    other.append(other)
+    assert identity(ring) != identity(other)
+    copy = [1, {"a": 2}]
+    copy.append(copy)
+    assert identity(ring) == identity(copy)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (1, 1.0),
+        (1, True),
+        (0.0, -0.0),
+        ("1", 1),
+        ("1", b"1"),
+        ((1, 2), [1, 2]),
+        (("ab", "c"), ("a", "bc")),
+        (((1,), 2), (1, (2,))),
+        ({1: 2, 3: 4}, {3: 4, 1: 2}),
+        (np.float32(1), np.float64(1)),
+        (np.zeros(2), np.zeros(2, ">f8")),
+        (np.zeros(2), [0.0, 0.0]),
+        (range(3), range(4)),
+        (np.log, np.exp),
+        (abs, max),
+        (np.mean, np.median),
+        (str.upper, str.lower),
+    ],
+    ids=repr,
+)
+def test_different_values_have_different_identities(one, two):
+    assert identity(one) != identity(two)
+
+
+def test_the_order_of_an_array_in_memory_does_not_count():
+    array = np.arange(6.0).reshape(2, 3)
+    assert identity(array) == identity(np.asfortranarray(array))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: open(__file__), "an open file, a generator or another iterator changes when it is read"),  # noqa: PTH123, SIM115
+        (lambda: (x for x in (1, 2)), "an open file, a generator or another iterator changes when it is read"),
+        (lambda: iter([1]), "an open file, a generator or another iterator changes when it is read"),
+        (threading.Lock, "Python cannot copy its state"),
+        (lambda: threading.Thread(target=abs), "Python cannot copy its state"),
+        (lambda: memoryview(b"1"), "Python cannot copy its state"),
+        (lambda: os.environ, "it differs between processes"),
+        (lambda: importlib.import_module("planted"), "its values may change: keep the values that are used instead"),
+        (lambda: np.frompyfunc(abs, 1, 1), "its code is in no file: use a function instead"),
+        (lambda: QuantumCircuit(1), "Qiskit gives it a random name: make it inside the function"),
+        (lambda: exec_function(), "the code of made cannot be read: define it in a file and import it from there"),
+    ],
+)
+def test_what_cannot_be_identified_is_refused_with_the_place_and_the_reason(make, reason, clean_tables):
+    value = make()
+    for hidden in (value, [value], {"a": (value,)}, types.SimpleNamespace(a=value)):
+        with pytest.raises(ConfigError) as found:
+            with_rule(functools.partial(equal_weights, power=hidden))
+        assert reason in str(found.value)
+        assert "\n" not in str(found.value)
+    if hasattr(value, "close"):
+        value.close()
+
+
+def exec_function():
+    space = {}
+    exec("def made(): ...", space)
+    return space["made"]
+
+
+def test_a_refusal_names_the_global(folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text().replace("POWER = VALUE", "POWER = iter([VALUE])"))
+    with pytest.raises(ConfigError, match=r"function rule, global 'POWER'\), because an open file, a generator or"):
+        load()
+
+
+def test_loggers_and_the_packages_tables_do_not_stand_in_the_way(folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(
+        path.read_text().replace("POWER)", "POWER if LOG and DATASETS and os.path.join('a') else 0)")
+        + "\nimport logging, os\nfrom qfl_core.base.registry import DATASETS\nLOG = logging.getLogger(__name__)\n"
+    )
+    config = load()
+    first = run_identity(config, "data")
+    register_dataset("my-data", DATASETS["breast-cancer"])
+    assert run_identity(load(), "data") == first
+
+
+NEW_PROCESS = """
+import json, sys
+import my_rule
+from qfl_core import ExperimentConfig
+from qfl_core.runs.plugins import REGISTERED
+from qfl_core.runs.run import run_experiment
+found = run_experiment(ExperimentConfig(**json.loads(sys.argv[1])), sys.argv[2])
+print(json.dumps([REGISTERED["method", "mine"].sha256, str(found.path), (found.path / "DONE").stat().st_mtime_ns]))
+"""
+
+
+def test_in_a_new_process_the_run_of_an_unchanged_plugin_is_returned(folder):
+    """One file has all kinds of values; the processes have other hash seeds, so their sets have other orders."""
+    write(folder, 1, "a global")
+    kinds = [text.replace("rule", f"rule_{n}") for n, text in enumerate(PLACES.values())]
+    register = (
+        "from qfl_core.runs.plugins import register_method\nfrom qfl_core.algorithm.methods import METHODS\n"
+        "from qfl_core.algorithm.hooks import Aggregation\n"
+        "NAMES = {'b', 'a', 'c', frozenset({'x', 'y', 'z'}), 'f', 'e', 'd'}\n"
+        f"KINDS = [{', '.join(f'rule_{n}' for n in range(len(kinds)))}]\n"
+        "def rule(attendance, learned, names=NAMES):\n    return weights(attendance, 1) if KINDS else 0\n"
+        "register_method('mine', dataclasses.replace("
+        "METHODS['fedprox-qfl'], label='Mine', aggregation=Aggregation(rule)))\n"
+    )
+    (folder / "my_rule.py").write_text("\n".join([START, *kinds, END, register]))
+    settings = json.dumps(small(**CONFIG).to_dict() | {"method": "mine"})
+    found = []
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", NEW_PROCESS, settings, str(folder / "results")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert found[0] == found[1]
