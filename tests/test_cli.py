@@ -53,8 +53,12 @@ def test_show_flags_a_result_that_was_edited(results, capsys, tmp_path):
     run(results)
     table = next(tmp_path.rglob("global_accuracies.csv"))
     table.write_text(table.read_text().replace("0.", "0.9", 1))
-    assert main(["show", table.parent.name, "--results", results]) == 0
-    assert "CHANGED since the run was sealed: global_accuracies.csv" in capsys.readouterr().out
+    capsys.readouterr()
+    assert main(["show", table.parent.name, "--results", results]) == 1
+    shown = capsys.readouterr()
+    assert "CHANGED since the run was sealed: global_accuracies.csv" in shown.out
+    assert shown.err.endswith(f"run {table.parent.name}: global_accuracies.csv changed since the run was sealed\n")
+    assert shown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

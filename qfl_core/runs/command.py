@@ -6,11 +6,13 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
 
 if TYPE_CHECKING:
@@ -98,14 +100,41 @@ def _list(asked: argparse.Namespace) -> int:
 
     _load_plugins(asked)
     wanted = {name: value for name in _FILTERS if (value := getattr(asked, name))}
-    for run in find_runs(asked.results, **wanted):
-        config, last = run.config, run.rounds.iloc[-1]
-        print(
-            f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
-            f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
-            f"{_flag(run)}"
-        )
+    for run in find_runs(asked.results):
+        facts = _facts(run)
+        if all(facts[name] == value for name, value in wanted.items()):
+            print(
+                f"{run.path.name}  {facts['method']:<12} {facts['dataset']}-{facts['encoding']:<17} "
+                f"{facts['split']:<10} seed {facts['seed']:<3} {facts['source']:<9} accuracy {facts['accuracy']}"
+                f"{_flag(run)}"
+            )
     return 0
+
+
+def _facts(run: RunResult) -> dict[str, str]:
+    """Return what ``list`` tells of a run.
+
+    Where config.json cannot be read, the names of the folders tell what they can. Everything else that cannot be read
+    is ``"unknown"``.
+    """
+    method, data, split, seed = run.path.parts[-5:-1]
+    dataset = max((name for name in DATASETS if data.startswith(f"{name}-")), key=len, default="unknown")
+    facts = {
+        "method": method,
+        "dataset": dataset,
+        "encoding": data.removeprefix(f"{dataset}-"),
+        "split": split,
+        "seed": seed.removeprefix("seed-"),
+        "source": "unknown",
+        "accuracy": "unknown",
+    }
+    with suppress(RunError):
+        facts |= {name: str(getattr(run.config, name)) for name in (*_FILTERS, "seed")}
+    with suppress(RunError):
+        facts["source"] = run.environment["data"]["source"]
+    with suppress(RunError):
+        facts["accuracy"] = f"{run.rounds['global_accuracy'].iloc[-1]:.3f}"
+    return facts
 
 
 def _show(asked: argparse.Namespace) -> int:
@@ -115,8 +144,12 @@ def _show(asked: argparse.Namespace) -> int:
     matching = [run for run in find_runs(asked.results) if run.path.name.startswith(asked.run)]
     if len(matching) != 1:
         raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
-    print_run(matching[0])
-    print(yaml.safe_dump({"config": matching[0].config.to_dict(), "origin": matching[0].environment}, sort_keys=False))
+    (run,) = matching
+    config = run.config.to_dict()
+    print_run(run)
+    print(yaml.safe_dump({"config": config, "origin": run.environment}, sort_keys=False))
+    if changed := run.changed_files():
+        raise RunError(f"run {run.path.name}: {', '.join(changed)} changed since the run was sealed")
     return 0
 
 

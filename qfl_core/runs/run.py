@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from qfl_core.algorithm.server import IN_PROCESS, Trainer
-from qfl_core.base.errors import ConfigError, RunError
+from qfl_core.base.errors import ConfigError, MendedJournal, RunError
 from qfl_core.base.files import locked
 from qfl_core.base.paths import below
 from qfl_core.base.progress import bar
@@ -87,11 +88,14 @@ def _run(
 
 def _complete(folder: RunFolder, prepared: Prepared, identity: str, trainer: Trainer, progress: bool) -> None:
     federation, config = prepared.federation, prepared.federation.config
-    if not folder.is_begun:
+    is_mended = folder.mend()
+    done = folder.journal.records()
+    if is_mended:
+        told = f"training goes on after round {len(done) - 1}, the last good one" if done else "training starts anew"
+        warnings.warn(f"run {folder.path.name}: its journal is not whole; {told}", MendedJournal, stacklevel=4)
+    if not done:
         folder.create(config.to_json(), environment(prepared, identity, trainer.transport))
-    folder.mend()
     journal = folder.journal
-    done = journal.records()
     state = state_from_json(done[-1]["state"]) if done else None
     name = f"{config.method} {config.dataset} seed {config.seed}"
     with bar(config.rounds, "round", show=progress, initial=state.t if state else 0, desc=name) as rounds:
