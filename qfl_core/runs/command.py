@@ -133,7 +133,7 @@ def _facts(run: RunResult) -> dict[str, str]:
     with suppress(RunError):
         facts["source"] = run.environment["data"]["source"]
     with suppress(RunError):
-        facts["accuracy"] = f"{run.rounds['global_accuracy'].iloc[-1]:.3f}"
+        facts["accuracy"] = f"{run.table('global_accuracies')['global_accuracy'].iloc[-1]:.3f}"
     return facts
 
 

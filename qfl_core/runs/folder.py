@@ -62,7 +62,7 @@ class RunFolder:
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / "config.json", config)
-            write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
+            write_text(self.path / "environment.json", _to_json(environment))
 
     def mend(self) -> bool:
         """Remove what is not whole, and return whether the journal lost something; for the lock's holder only."""
@@ -95,7 +95,7 @@ class RunFolder:
             if not excluded:  # the file may be there in a run that lost its seal
                 (self.path / "exclusions.csv").unlink(missing_ok=True)
             write_bytes(self.path / PARAMS, _learnt(records))
-            write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
+            write_text(self.path / DONE, _to_json(self.digests()))
         self.journal.drop()
 
     def digests(self) -> dict[str, str]:
@@ -104,12 +104,14 @@ class RunFolder:
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
     def sealed(self) -> dict[str, str] | None:
-        """Return the digests in DONE, or None where it cannot be read."""
+        """Return the digests in DONE, or None where it is not as it was written."""
         try:
-            digests = json.loads((self.path / DONE).read_text(encoding="utf-8"))
+            text = (self.path / DONE).read_text(encoding="utf-8")
+            digests = json.loads(text)
         except (OSError, ValueError, RecursionError):
             return None
-        return digests if isinstance(digests, dict) and set(digests) <= {*_ORIGIN, *_RESULTS} else None
+        is_whole = isinstance(digests, dict) and set(digests) <= {*_ORIGIN, *_RESULTS} and text == _to_json(digests)
+        return digests if is_whole else None
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
@@ -129,8 +131,14 @@ class RunFolder:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """Read what was learnt, (T + 1, ...) each: the global ``weights``, ``phi``, and what a hook remembered."""
-        with self.reading(PARAMS), np.load(self.path / PARAMS, allow_pickle=False) as stored:
-            return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
+        with self.reading(PARAMS):
+            data = io.BytesIO((self.path / PARAMS).read_bytes())  # because np.load leaves a damaged file open
+            with np.load(data, allow_pickle=False) as stored:
+                return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
+
+
+def _to_json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 
 def _learnt(records: Sequence[Record]) -> bytes:

@@ -94,7 +94,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         raise ValueError("its columns are not those of the schema")
     if table.empty:
         raise ValueError("it has no rows")
-    if texts := [name for name in columns if name not in _TEXTS and not is_numeric_dtype(table[name])]:
+    if texts := [name for name in columns if name not in _TEXTS and not is_numeric_dtype(table.dtypes[name])]:
         raise ValueError(f"there is something else than numbers in {', '.join(texts)}")
     return table
 
