@@ -71,7 +71,8 @@ def print_run(run: RunResult) -> None:
     columns = ["round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "test_roc_auc"]
     data, engine = run.environment["data"], run.environment["engine"]
     print(run.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
-    print(f"data: {data['source']} ({data['name']})  engine: {engine['engine']}, {engine['kind']}")
+    own = ", splits handed in" if "splits_sha256" in data else ""
+    print(f"data: {data['source']} ({data['name']}{own})  engine: {engine['engine']}, {engine['kind']}")
     print(f"files: {run.path}{_flag(run)}")
 
 
@@ -106,7 +107,7 @@ def _list(asked: argparse.Namespace) -> int:
             print(
                 f"{run.path.name}  {facts['method']:<12} {facts['dataset']}-{facts['encoding']:<17} "
                 f"{facts['split']:<10} seed {facts['seed']:<3} {facts['source']:<9} accuracy {facts['accuracy']}"
-                f"{_flag(run)}"
+                f"{facts['note']}{_flag(run)}"
             )
     return 0
 
@@ -127,11 +128,13 @@ def _facts(run: RunResult) -> dict[str, str]:
         "seed": seed.removeprefix("seed-"),
         "source": "unknown",
         "accuracy": "unknown",
+        "note": "",
     }
     with suppress(RunError):
         facts |= {name: str(getattr(run.config, name)) for name in (*_FILTERS, "seed")}
     with suppress(RunError):
         facts["source"] = run.environment["data"]["source"]
+        facts["note"] = "  splits handed in" if "splits_sha256" in run.environment["data"] else ""
     with suppress(RunError):
         facts["accuracy"] = f"{run.table('global_accuracies')['global_accuracy'].iloc[-1]:.3f}"
     return facts
