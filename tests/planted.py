@@ -32,8 +32,14 @@ def planted_splits(train=160, val=40, test=30, features=2, seed=0) -> Splits:
 
 
 def small(**changes) -> ExperimentConfig:
-    """Return the smallest config that still has several clients, rounds, unfolds and iterations."""
+    """Return the smallest config that still has several clients, rounds, unfolds and iterations.
+
+    Its sizes are those of :func:`planted_splits`.
+    """
     base = {
+        "train_size": 160,
+        "val_size": 40,
+        "test_size": 30,
         "features": 2,
         "clients": 3,
         "rounds": 2,

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import joblib
 import pytest
+from planted import small
 
 from qfl_core.__main__ import COMMANDS, main
 from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+from qfl_core.runs import run_experiment
 from qfl_core.runs.plugin_file import load_plugin_file
 
 SMALL = "--profile smoke --source stand-in --rounds 2 --clients 2 --train-size 300 --val-size 100 --test-size 100"
@@ -69,12 +72,30 @@ def test_list_says_where_it_looked_in_vain(results, capsys):
     assert capsys.readouterr().out == f"no finished run in {results}\n"
 
 
+def test_list_and_show_name_a_run_whose_splits_were_handed_in(results, capsys):
+    config = small(dataset="breast-cancer", rounds=1)
+    for seed in (0, 1):  # the second run has the data of the first one
+        run_experiment(config.replace(seed=seed), results, splits=load_splits(config))
+    run_experiment(config, results)
+    capsys.readouterr()
+    assert main(["list", "--results", results]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.endswith("splits handed in") for line in lines) == 2
+    assert len(lines) == 4  # the folder's, and one per run
+    assert main(["show", lines[-1].split()[0], "--results", results]) == 0
+    assert ", splits handed in)  engine" in capsys.readouterr().out
+
+
 def test_show_flags_a_result_that_was_edited(results, capsys, tmp_path):
     run(results)
     table = next(tmp_path.rglob("global_accuracies.csv"))
     table.write_text(table.read_text().replace("0.", "0.9", 1))
-    assert main(["show", table.parent.name, "--results", results]) == 0
-    assert "CHANGED since the run was sealed: global_accuracies.csv" in capsys.readouterr().out
+    capsys.readouterr()
+    assert main(["show", table.parent.name, "--results", results]) == 1
+    shown = capsys.readouterr()
+    assert "CHANGED since the run was sealed: global_accuracies.csv" in shown.out
+    assert shown.err.endswith(f"run {table.parent.name}: global_accuracies.csv changed since the run was sealed\n")
+    assert shown.err.count("\n") == 1
 
 
 def status(arguments):

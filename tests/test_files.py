@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -87,9 +86,16 @@ def test_the_lock_lets_one_process_in_at_a_time(tmp_path):
     assert count.read_text() == "60"
 
 
-def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path):
+def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path, monkeypatch):
     lock = tmp_path / "new" / "folder" / "lock"
-    entered = []
+    entered, asked, acquire = [], threading.Event(), files.FileLock.acquire
+
+    def watched(self, *arguments, **options):
+        if threading.current_thread() is thread:
+            asked.set()
+        return acquire(self, *arguments, **options)
+
+    monkeypatch.setattr(files.FileLock, "acquire", watched)
 
     def enter():
         with files.locked(lock):
@@ -98,14 +104,14 @@ def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path):
     def fail_inside():
         with files.locked(lock):
             thread.start()
-            time.sleep(0.2)
+            assert asked.wait(60)
             entered.append("first")
             raise OSError("of the caller")
 
     thread = threading.Thread(target=enter)
     with pytest.raises(OSError, match="of the caller"):  # and not a RunError, which is for the lock's own trouble
         fail_inside()
-    thread.join(10)
+    thread.join(60)
     assert entered == ["first", "second"]
 
 

@@ -186,7 +186,7 @@ def test_a_config_in_a_results_folder_that_names_a_path_is_refused(run, field):
     path = run.path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: "../../outside"}))
     results = run.path.parents[4]
-    with pytest.raises(ConfigError, match=rf"config\.json of run {run.path.name}: {field}='../../outside'"):
+    with pytest.raises(RunError, match=rf"config\.json of run {run.path.name} cannot be read: {field}='../../outside'"):
         load_runs(results, seed=0)
     assert main(["show", run.path.name, "--results", str(results)]) == 1
 
@@ -195,7 +195,7 @@ def test_a_config_in_a_results_folder_that_names_a_path_is_refused(run, field):
 @pytest.mark.parametrize("text", [None, "", "[]", "{"])
 def test_a_run_whose_config_is_gone_or_damaged_is_told(run, text):
     (run.path / "config.json").unlink() if text is None else (run.path / "config.json").write_text(text)
-    with pytest.raises(ConfigError, match=rf"config\.json of run {run.path.name}"):
+    with pytest.raises(RunError, match=rf"config\.json of run {run.path.name} cannot be read"):
         load_runs(run.path.parents[4])
 
 

@@ -23,6 +23,10 @@ class ChangedResults(UserWarning):
     """A finished run's files are not the ones that were sealed."""
 
 
+class MendedJournal(UserWarning):
+    """The journal of an unfinished run is not whole; the run goes on from its last good round."""
+
+
 class HardwareError(RunError):
     """A backend, its service, a job or a ledger does not allow what was asked; nothing was submitted twice."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
@@ -43,7 +43,8 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one to tell
+            temporary.unlink()
         raise
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -89,6 +91,16 @@ class Splits:
     def parts(self) -> dict[str, Split]:
         """The three splits by name, in order: ``train``, ``val``, ``test``."""
         return {"train": self.train, "val": self.val, "test": self.test}
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the source's digest and of every bit of X, y and origin of the three splits."""
+        digest = hashlib.sha256(self.provenance.sha256.encode())
+        for split in self.parts.values():
+            for array in (split.X, split.y, split.origin):
+                plain = array.astype(str) if array.dtype.hasobject else array  # because object arrays hold addresses
+                digest.update(f"\n{plain.dtype.str} {plain.shape}\n".encode() + plain.tobytes())
+        return digest.hexdigest()
 
     def table(self) -> pd.DataFrame:
         """Return one row per split: its number of rows, its rows of label 1, its range of angles."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from qfl_core.base.errors import ChangedResults, ConfigError, RunError
+from qfl_core.base.errors import ChangedResults, RunError
 from qfl_core.base.options import option, setting_types
+from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def print_run(run: RunResult) -> None:
     columns = ["round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "test_roc_auc"]
     data, engine = run.environment["data"], run.environment["engine"]
     print(run.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
-    print(f"data: {data['source']} ({data['name']})  engine: {engine['engine']}, {engine['kind']}")
+    own = ", splits handed in" if "splits_sha256" in data else ""
+    print(f"data: {data['source']} ({data['name']}{own})  engine: {engine['engine']}, {engine['kind']}")
     print(f"files: {run.path}{_flag(run)}")
 
 
@@ -103,56 +105,78 @@ def _list(asked: argparse.Namespace) -> int:
     wanted = {name: value for name in _FILTERS if (value := getattr(asked, name)) is not None}
     for name, value in wanted.items():
         ExperimentConfig.checked(name, value)
-    with _reading_runs():
-        found = _finished(asked.results, **wanted)
-        if not any(found.values()):
-            print(f"no finished run in {asked.results}")
-        for folder, runs in found.items():
-            if runs:
-                print(f"{folder}:")
-            for run in runs:
-                print(_line(run))
+    shown = False
+    for folder, runs in _finished(asked.results).items():
+        told = [(run, _facts(run)) for run in runs]
+        matching = [(run, facts) for run, facts in told if all(facts[name] == wanted[name] for name in wanted)]
+        if matching:
+            print(f"{folder}:")
+        for run, facts in matching:
+            shown = True
+            print(_line(run, facts))
+    if not shown:
+        print(f"no finished run in {asked.results}")
     return 0
 
 
-def _line(run: RunResult) -> str:
+def _line(run: RunResult, facts: dict[str, str]) -> str:
     """Return what ``list`` prints about a run."""
-    config, last = run.config, run.rounds.iloc[-1]
     return (
-        f"{run.path.name}  {config.method:<12} {config.dataset}-{config.encoding:<17} {config.split:<10} "
-        f"seed {config.seed:<3} {run.environment['data']['source']:<9} accuracy {last['global_accuracy']:.3f}"
-        f"{_flag(run)}"
+        f"{run.path.name}  {facts['method']:<12} {facts['dataset']}-{facts['encoding']:<17} "
+        f"{facts['split']:<10} seed {facts['seed']:<3} {facts['source']:<9} accuracy {facts['accuracy']}"
+        f"{facts['note']}{_flag(run)}"
     )
 
 
-def _finished(results: str, **wanted: str) -> dict[Path, list[RunResult]]:
+def _facts(run: RunResult) -> dict[str, str]:
+    """Return what ``list`` tells of a run.
+
+    Where config.json cannot be read, the names of the folders tell what they can. Everything else that cannot be read
+    is ``"unknown"``.
+    """
+    method, data, split, seed = run.path.parts[-5:-1]
+    dataset = max((name for name in DATASETS if data.startswith(f"{name}-")), key=len, default="unknown")
+    facts = {
+        "method": method,
+        "dataset": dataset,
+        "encoding": data.removeprefix(f"{dataset}-"),
+        "split": split,
+        "seed": seed.removeprefix("seed-"),
+        "source": "unknown",
+        "accuracy": "unknown",
+        "note": "",
+    }
+    with suppress(RunError):
+        facts |= {name: str(getattr(run.config, name)) for name in (*_FILTERS, "seed")}
+    with suppress(RunError):
+        facts["source"] = run.environment["data"]["source"]
+        facts["note"] = "  splits handed in" if "splits_sha256" in run.environment["data"] else ""
+    with suppress(RunError):
+        facts["accuracy"] = f"{run.table('global_accuracies')['global_accuracy'].iloc[-1]:.3f}"
+    return facts
+
+
+def _finished(results: str) -> dict[Path, list[RunResult]]:
     """Return the finished runs by folder: the results folder, and those below that hold runs, such as a profile's."""
     from qfl_core.runs import find_runs
 
-    sealed = Path(results).rglob("seed-*/*/DONE")
-    folders = sorted({path.parents[5] for path in sealed if len(path.relative_to(results).parts) > 5})
-    return {folder: find_runs(folder, **wanted) for folder in folders}
-
-
-@contextmanager
-def _reading_runs() -> Iterator[None]:
-    """Turn a ConfigError into a RunError, because the config of a run is damaged and no option is wrong."""
-    try:
-        yield
-    except ConfigError as error:
-        raise RunError(str(error)) from None
+    kept = Path(results).rglob("seed-*/*")
+    folders = sorted({path.parents[4] for path in kept if len(path.relative_to(results).parts) > 4})
+    return {folder: find_runs(folder) for folder in folders}
 
 
 def _show(asked: argparse.Namespace) -> int:
     _load_plugins(asked)
-    with _reading_runs():
-        runs = [run for some in _finished(asked.results).values() for run in some]
-        matching = [run for run in runs if run.path.name.startswith(asked.run)]
-        if len(matching) != 1:
-            raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
-        print_run(matching[0])
-        told = {"config": matching[0].config.to_dict(), "origin": matching[0].environment}
-        print(yaml.safe_dump(told, sort_keys=False))
+    runs = [run for some in _finished(asked.results).values() for run in some]
+    matching = [run for run in runs if run.path.name.startswith(asked.run)]
+    if len(matching) != 1:
+        raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
+    (run,) = matching
+    config = run.config.to_dict()
+    print_run(run)
+    print(yaml.safe_dump({"config": config, "origin": run.environment}, sort_keys=False))
+    if changed := run.changed_files():
+        raise RunError(f"run {run.path.name}: {', '.join(changed)} changed since the run was sealed")
     return 0
 
 

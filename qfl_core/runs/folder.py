@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -22,9 +22,12 @@ from qfl_core.base.errors import RunError
 from qfl_core.base.files import remove_leftovers, write_bytes, write_text, writing
 from qfl_core.runs.experiment import Record
 from qfl_core.runs.journal import Journal
-from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, to_csv
+from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, TIMINGS, read_csv, to_csv
 
-DONE, PARAMS = "DONE", "global_params.npz"
+DONE, JOURNAL, PARAMS = "DONE", "journal.jsonl", "global_params.npz"
+#: What a run writes before its first round, and what it writes after its last one; DONE holds their digests.
+_ORIGIN = ("config.json", "environment.json")
+_RESULTS = (PARAMS, "exclusions.csv", *(f"{name}.csv" for name in SCHEMA))
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,12 @@ class RunFolder:
 
     @property
     def journal(self) -> Journal:
-        """The rounds of a run that goes on."""
-        return Journal(self.path / "journal.jsonl")
+        """The rounds of a run that goes on; they belong to exactly these files of config and environment."""
+        origin = hashlib.sha256()
+        for name in _ORIGIN:
+            with suppress(OSError):  # without the file, the journal does not match
+                origin.update((self.path / name).read_bytes())
+        return Journal(self.path / JOURNAL, origin.hexdigest())
 
     @property
     def is_done(self) -> bool:
@@ -44,65 +51,94 @@ class RunFolder:
         return (self.path / DONE).is_file()
 
     @property
-    def is_begun(self) -> bool:
-        """Whether config and environment are there; the environment is written last."""
-        return (self.path / "environment.json").is_file()
+    def lost_its_seal(self) -> bool:
+        """Whether this was a finished run: it has result files, but neither DONE nor the journal to make them from."""
+        if (self.path / DONE).exists() or (self.path / JOURNAL).exists():
+            return False
+        return any((self.path / name).is_file() for name in _RESULTS)
 
     def create(self, config: str, environment: dict[str, Any]) -> None:
-        """Make the folder with its config and environment."""
+        """Make the folder with its config and environment, also where files of a damaged run are there."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / "config.json", config)
-            write_text(self.path / "environment.json", json.dumps(environment, indent=2, sort_keys=True) + "\n")
+            write_text(self.path / "environment.json", _to_json(environment))
 
-    def mend(self) -> None:
-        """Remove what a killed process left half-written; for the holder of the run's lock only."""
+    def mend(self) -> bool:
+        """Remove what is not whole, and return whether the journal lost something; for the lock's holder only."""
         with writing(self.path):
             remove_leftovers(self.path)
-        self.journal.mend()
+        return self.journal.mend()
 
     def seal(self) -> None:
-        """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256."""
+        """Write the paper's six files and the timings from the journal, then DONE with every file's SHA-256.
+
+        Whatever stops this, the journal stays until DONE is written, so the next start seals the same bytes.
+
+        Raises
+        ------
+        RunError
+            When the journal does not hold all rounds any more, or a file cannot be written.
+        """
         records = self.journal.records()
+        if not records or len(records) != json.loads((self.path / "config.json").read_bytes())["rounds"] + 1:
+            raise RunError(f"the journal of run {self.path.name} changed while the run went on: start the run again")
         tables = {name: [row for record in records for row in record[name]] for name in SCHEMA}
         texts = {name: to_csv(rows, SCHEMA[name]) for name, rows in tables.items()}
         excluded = [row for record in records for row in record.get("exclusions", [])]
         if excluded:
             texts["exclusions"] = to_csv(excluded, EXCLUSIONS)
-        seconds = [{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records]
-        texts["timings"] = to_csv(seconds, ("round", "seconds"))
+        texts["timings"] = to_csv([{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records], TIMINGS)
         with writing(self.path):
             for name, text in texts.items():
                 write_text(self.path / f"{name}.csv", text)
+            if not excluded:  # the file may be there in a run that lost its seal
+                (self.path / "exclusions.csv").unlink(missing_ok=True)
             write_bytes(self.path / PARAMS, _learnt(records))
-            write_text(self.path / DONE, json.dumps(self.digests(), indent=2, sort_keys=True) + "\n")
+            write_text(self.path / DONE, _to_json(self.digests()))
         self.journal.drop()
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every result file that exists, except the timings."""
-        names = ["config.json", "environment.json", PARAMS, "exclusions.csv", *(f"{name}.csv" for name in SCHEMA)]
-        paths = [self.path / name for name in names]
+        paths = [self.path / name for name in (*_ORIGIN, *_RESULTS)]
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
 
     def sealed(self) -> dict[str, str] | None:
-        """Return the digests in DONE, or None where it cannot be read."""
+        """Return the digests in DONE, or None where it is not as it was written."""
         try:
-            digests = json.loads((self.path / DONE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            text = (self.path / DONE).read_text(encoding="utf-8")
+            digests = json.loads(text)
+        except (OSError, ValueError, RecursionError):
             return None
-        return digests if isinstance(digests, dict) else None
+        is_whole = isinstance(digests, dict) and set(digests) <= {*_ORIGIN, *_RESULTS} and text == _to_json(digests)
+        return digests if is_whole else None
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Turn any error while a file is read into a :class:`RunError` of one line that names run and file."""
+        try:
+            yield
+        except Exception as error:  # because a damaged file can make its parser fail in any way
+            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            reason = " ".join(told.split())[:200] or type(error).__name__
+            raise RunError(f"{name} of run {self.path.name} cannot be read: {reason}") from None
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read one of the tables of :data:`qfl_core.runs.schema.SCHEMA`."""
-        return pd.read_csv(self.path / f"{name}.csv")
+        """Read one of the tables of :data:`qfl_core.runs.schema.SCHEMA`, the exclusions or the timings."""
+        columns = SCHEMA | {"exclusions": EXCLUSIONS, "timings": TIMINGS}
+        with self.reading(f"{name}.csv"):
+            return read_csv(self.path / f"{name}.csv", columns.get(name, ()))
 
     def parameters(self) -> dict[str, np.ndarray]:
         """Read what was learnt, (T + 1, ...) each: the global ``weights``, ``phi``, and what a hook remembered."""
-        try:
-            with np.load(self.path / PARAMS, allow_pickle=False) as stored:
+        with self.reading(PARAMS):
+            data = io.BytesIO((self.path / PARAMS).read_bytes())  # because np.load leaves a damaged file open
+            with np.load(data, allow_pickle=False) as stored:
                 return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
-        except (OSError, KeyError, ValueError, BadZipFile) as error:
-            raise RunError(f"{PARAMS} of run {self.path.name} cannot be read: {error}") from None
+
+
+def _to_json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 
 def _learnt(records: Sequence[Record]) -> bytes:

@@ -60,6 +60,7 @@ def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, 
     """Return where a run's numbers come from; no path and no name of a machine."""
     federation, source = prepared.federation, prepared.source
     own = digests(federation.config)
+    handed_in = {"splits_sha256": prepared.splits_sha256} if prepared.splits_sha256 else {}
     return {
         **({"transport": transport} if transport != IN_PROCESS.transport else {}),
         **({"extensions": own} if own else {}),
@@ -69,7 +70,7 @@ def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, 
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "data": {"source": source.kind, "name": source.name, "sha256": source.sha256},
+        "data": {"source": source.kind, "name": source.name, "sha256": source.sha256, **handed_in},
         "data_notes": dict(prepared.notes),
         "engine": federation.model.engine.describe(),
     }

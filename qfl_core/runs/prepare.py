@@ -22,11 +22,20 @@ from qfl_core.engines.qnn import QNN
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A federation that is ready to train, with the source of its data and what the loading rules removed."""
+    """A federation that is ready to train, with the source of its data and what the loading rules removed.
+
+    ``splits_sha256`` is the digest of the arrays where a caller handed in splits of their own, otherwise ``None``.
+    """
 
     federation: Federation
     source: DataSource
     notes: Mapping[str, int]
+    splits_sha256: str | None = None
+
+    @property
+    def data_sha256(self) -> str:
+        """What stands for the data in the identity of a run."""
+        return self.splits_sha256 or self.source.sha256
 
 
 def make_qnn(config: ExperimentConfig) -> QNN:
@@ -67,6 +76,7 @@ def _told_as_config_error() -> Iterator[None]:
 
 def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:
     """Load the data (or take ``splits``), share them among the clients, build the model and encode every sample."""
+    handed_in = None if splits is None else splits.digest
     splits = load_splits(config) if splits is None else splits
     model = make_model(config)
     federation = Federation(
@@ -76,7 +86,7 @@ def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Meth
         splits=encode(model.engine, splits.parts),
         schedule=make_partition(splits, config),
     )
-    return Prepared(federation, splits.provenance, splits.notes)
+    return Prepared(federation, splits.provenance, splits.notes, handed_in)
 
 
 def make_federation(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,12 @@ from qfl_core.base.errors import ChangedResults, ConfigError, RunError, did_you_
 from qfl_core.base.registry import ANSATZE, DATASETS, EXTRA_METHODS, FEATURE_MAPS, LOSSES, METHOD_NAMES
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs.folder import RunFolder
+
+#: The entries of an environment that tables, figures and commands show.
+_LINES = (
+    *("identity", "code_sha256", "commit", "python", "platform"),
+    *("data.source", "data.name", "data.sha256", "engine.engine", "engine.kind"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +42,14 @@ class RunResult:
     @cached_property
     def config(self) -> ExperimentConfig:
         """The run's config."""
-        try:
-            return ExperimentConfig.from_json((self._folder.path / "config.json").read_text(encoding="utf-8"))
-        except (ConfigError, OSError) as error:
-            raise ConfigError(f"config.json of run {self.path.name}: {error}") from None
+        with self._folder.reading("config.json"):
+            return ExperimentConfig.from_json((self.path / "config.json").read_text(encoding="utf-8"))
 
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Versions, commit, data source and engine of the run."""
-        found: dict[str, Any] = json.loads((self._folder.path / "environment.json").read_text(encoding="utf-8"))
-        return found
+        with self._folder.reading("environment.json"):
+            return _checked_environment(json.loads((self.path / "environment.json").read_text(encoding="utf-8")))
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -53,7 +57,10 @@ class RunResult:
         metrics = self.metrics
         test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
         table = self.table("global_accuracies").merge(self.table("validation"), on="round")
-        return table.merge(test.rename(columns={"test_round": "round"}), on="round")
+        table = table.merge(test.rename(columns={"test_round": "round"}), on="round")
+        if table.empty:
+            raise RunError(f"the tables of run {self.path.name} have no round in common")
+        return table
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -81,9 +88,13 @@ class RunResult:
 
     def changed_files(self) -> list[str]:
         """Return the result files that are missing, were added, or whose SHA-256 is not the one that was sealed."""
-        sealed, found = RunFolder(self.path).sealed(), RunFolder(self.path).digests()
+        sealed = RunFolder(self.path).sealed()
         if sealed is None:
             return ["DONE"]
+        try:
+            found = RunFolder(self.path).digests()
+        except OSError as error:  # a file that cannot be read
+            return [Path(error.filename or self.path).name]
         return [name for name in sealed | found if found.get(name) != sealed.get(name)]
 
     def _repr_html_(self) -> str:
@@ -94,13 +105,20 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
     """Return the finished runs whose config has these values, in the order of their folders.
 
     A filter is a config field with one value, or with several in any iterable: ``find_runs(seed=range(5))``.
-    Runs that name a method, dataset, loss or circuit that is not registered here are left out.
+    Runs that name a method, dataset, loss or circuit that is not registered here are left out. A run that lost its
+    ``DONE`` is found too, because reading it warns of the change.
+
+    Raises
+    ------
+    RunError
+        When a filter needs a config that cannot be read; the message names the run.
     """
     known = ExperimentConfig.describe()
     for name in filters:
         if name not in known:
             raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
-    runs = [RunResult(path.parent) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*/DONE"))]
+    folders = [RunFolder(path) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*"))]
+    runs = [RunResult(folder.path) for folder in folders if folder.is_done or folder.lost_its_seal]
     runs = [run for run in runs if _is_known(run)]
     choices = {name: _choices(wanted) for name, wanted in filters.items()}
     return [run for run in runs if all(getattr(run.config, name) in values for name, values in choices.items())]
@@ -109,15 +127,33 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
 def _is_known(run: RunResult) -> bool:
     if "config.json" in run.changed_files():
         return True  # altered: whoever reads it is told
-    named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
-    known: dict[str, Container[str]] = {
+    try:
+        named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return True
+    if not isinstance(named, dict):
+        return True
+    known: dict[str, Iterable[str]] = {
         "method": (*METHOD_NAMES, *EXTRA_METHODS),
         "dataset": DATASETS,
         "loss": LOSSES,
         "feature_map": FEATURE_MAPS,
         "ansatz": ANSATZE,
     }
-    return all(named[field] in names for field, names in known.items() if field in named)
+    return all(named[field] in [*names] for field, names in known.items() if field in named)
+
+
+def _checked_environment(found: Any) -> dict[str, Any]:
+    """Return an environment that has the entries which every reader uses; otherwise raise a ValueError."""
+    for entry in _LINES:
+        value = found
+        for key in entry.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if not (isinstance(value, str) and value.isprintable()):
+            raise ValueError(f"{entry} is not a line of text")
+    if not isinstance(found.get("packages"), dict):
+        raise ValueError("packages does not map names to versions")
+    return found
 
 
 def _choices(wanted: object) -> list[object]:

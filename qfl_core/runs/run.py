@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from qfl_core.algorithm.server import IN_PROCESS, Trainer
+from qfl_core.base.errors import ConfigError, MendedJournal, RunError
 from qfl_core.base.files import locked
 from qfl_core.base.paths import below
 from qfl_core.base.progress import bar
@@ -29,56 +31,71 @@ def run_experiment(
 ) -> RunResult:
     """Run an experiment and write its folder; resume it where it stopped, return it where it is finished.
 
+    A finished run is found without a lock and without writing anything, so results may be on a read-only disk.
+
     Parameters
     ----------
     repeat : run again although a finished run exists.
     progress : show a bar over the rounds, in a notebook too.
-    splits : data already loaded for this config, to save the loading.
+    splits : data of your own instead of those that the config names. The digest of their arrays becomes part of the
+        run's identity. So such a run is returned only for the same arrays, and never for a call without ``splits``.
+
+    Raises
+    ------
+    ConfigError
+        When ``splits`` have other sizes or another number of features than the config says.
     """
-    source = data_source(config) if splits is None else splits.provenance
-    identity = run_identity(config, source.sha256)
-
-    def complete(folder: RunFolder) -> None:
-        _complete(folder, prepare(config, splits), identity, IN_PROCESS, progress)
-
-    return _run(config, results_dir, identity, repeat, complete)
+    if splits is not None:
+        _check_splits(config, splits)
+    identity = run_identity(config, data_source(config).sha256 if splits is None else splits.digest)
+    found = None if repeat else _finished(config, results_dir, identity)
+    return found or _run(prepare(config, splits), results_dir, identity, IN_PROCESS, repeat, progress)
 
 
 def run_prepared(prepared: Prepared, results_dir: str | Path, trainer: Trainer, *, repeat: bool = False) -> RunResult:
     """Run a federation whose clients are trained elsewhere; its runs are kept apart from those of one process."""
     config = prepared.federation.config
-    identity = run_identity(config, prepared.source.sha256, trainer.transport)
+    identity = run_identity(config, prepared.data_sha256, trainer.transport)
+    found = None if repeat else _finished(config, results_dir, identity)
+    return found or _run(prepared, results_dir, identity, trainer, repeat, progress=False)
 
-    def complete(folder: RunFolder) -> None:
-        _complete(folder, prepared, identity, trainer, progress=False)
 
-    return _run(config, results_dir, identity, repeat, complete)
+def _check_splits(config: ExperimentConfig, splits: Splits) -> None:
+    """Refuse data whose shape contradicts the config."""
+    found = {f"{name}_size": len(split) for name, split in splits.parts.items()}
+    found["features"] = splits.train.X.shape[1]
+    wrong = [
+        f"{name}={getattr(config, name)}, got {has}" for name, has in found.items() if getattr(config, name) != has
+    ]
+    if wrong:
+        raise ConfigError(f"the splits are not those of the config, which says {'; '.join(wrong)}")
 
 
 def _run(
-    config: ExperimentConfig,
-    results_dir: str | Path,
-    identity: str,
-    repeat: bool,
-    complete: Callable[[RunFolder], None],
+    prepared: Prepared, results_dir: str | Path, identity: str, trainer: Trainer, repeat: bool, progress: bool
 ) -> RunResult:
-    """Return the finished run; ``complete`` trains what is missing while this process holds the run's lock."""
+    """Train what is missing while this process holds the run's lock, and return the finished run."""
+    config = prepared.federation.config
     with locked(run_parent(config, results_dir) / f".{identity[:8]}.lock"):
-        folder = _find(config, results_dir, identity, repeat)
-        if folder.is_done:
-            folder.journal.drop()
-        else:
-            complete(folder)
+        # Another process may have finished the run while this one waited for the lock.
+        found = None if repeat else _finished(config, results_dir, identity)
+        if found:
+            return found
+        folder = _unfinished(config, results_dir, identity)
+        _complete(folder, prepared, identity, trainer, progress)
     return RunResult(folder.path)
 
 
 def _complete(folder: RunFolder, prepared: Prepared, identity: str, trainer: Trainer, progress: bool) -> None:
     federation, config = prepared.federation, prepared.federation.config
-    if not folder.is_begun:
+    is_mended = folder.mend()
+    done = folder.journal.records()
+    if is_mended:
+        told = f"training goes on after round {len(done) - 1}, the last good one" if done else "training starts anew"
+        warnings.warn(f"run {folder.path.name}: its journal is not whole; {told}", MendedJournal, stacklevel=4)
+    if not done:
         folder.create(config.to_json(), environment(prepared, identity, trainer.transport))
-    folder.mend()
     journal = folder.journal
-    done = journal.records()
     state = state_from_json(done[-1]["state"]) if done else None
     name = f"{config.method} {config.dataset} seed {config.seed}"
     with bar(config.rounds, "round", show=progress, initial=state.t if state else 0, desc=name) as rounds:
@@ -101,18 +118,22 @@ def run_folders(config: ExperimentConfig, results_dir: str | Path, identity: str
 
 def finished_run(config: ExperimentConfig, data_sha256: str, results_dir: str | Path = "results") -> RunResult | None:
     """Return the newest finished run of this config, data and code, or ``None``; nothing is trained."""
-    folders = run_folders(config, results_dir, run_identity(config, data_sha256))
-    finished = [folder for folder in folders if folder.is_done]
-    return RunResult(finished[-1].path) if finished else None
+    return _finished(config, results_dir, run_identity(config, data_sha256))
 
 
-def _find(config: ExperimentConfig, results_dir: str | Path, identity: str, repeat: bool) -> RunFolder:
-    """Return the run of this identity: a finished one, an unfinished one to resume, or a new folder's name."""
-    folders = run_folders(config, results_dir, identity)
-    finished = [folder for folder in folders if folder.is_done]
-    unfinished = [folder for folder in folders if not folder.is_done]
-    if finished and not repeat:
-        return finished[-1]
+def _finished(config: ExperimentConfig, results_dir: str | Path, identity: str) -> RunResult | None:
+    """Return the newest finished run of this identity, or ``None``; no lock is needed."""
+    finished = [folder for folder in run_folders(config, results_dir, identity) if folder.is_done]
+    if not finished:
+        return None
+    with suppress(RunError):  # because a disk that cannot be written may keep the journal of a sealed run
+        finished[-1].journal.drop()
+    return RunResult(finished[-1].path)
+
+
+def _unfinished(config: ExperimentConfig, results_dir: str | Path, identity: str) -> RunFolder:
+    """Return the newest unfinished run of this identity, or the name of a new folder."""
+    unfinished = [folder for folder in run_folders(config, results_dir, identity) if not folder.is_done]
     if unfinished:
         return unfinished[-1]
     # Microseconds keep a repeated run apart from the one it repeats.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from qfl_core.algorithm.client import TRACE
 from qfl_core.algorithm.controller import FEATURES
@@ -73,6 +75,28 @@ SCHEMA: dict[str, tuple[str, ...]] = {
 }
 #: Participants that a round had to do without; the file exists only where there were some.
 EXCLUSIONS = ("round", "client", "reason")
+#: How long each round took; these differ from run to run, so they are not sealed.
+TIMINGS = ("round", "seconds")
+#: The columns that hold text; all others hold numbers or truth values.
+_TEXTS = ("part", "reason")
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Read a table that :func:`to_csv` wrote.
+
+    Raises
+    ------
+    ValueError
+        When the file has other columns, no rows, or text where numbers belong.
+    """
+    table = pd.read_csv(path, low_memory=False)
+    if list(table.columns) != list(columns):
+        raise ValueError("its columns are not those of the schema")
+    if table.empty:
+        raise ValueError("it has no rows")
+    if texts := [name for name in columns if name not in _TEXTS and not is_numeric_dtype(table.dtypes[name])]:
+        raise ValueError(f"there is something else than numbers in {', '.join(texts)}")
+    return table
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> str:
