@@ -6,6 +6,7 @@ import shutil
 import warnings
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -81,7 +82,7 @@ def damages(data: bytes) -> list[bytes]:
     """Return every kind of damage to a file of a finished run."""
     rng = random.Random(1)
     noise = [rng.randbytes(size) for size in (1, 100, len(data))]
-    found = [*GARBAGE.values(), *noise, *cuts(data), *flips(data, 10), *moved_lines(data), data + b"\n"]
+    found = [*GARBAGE.values(), *noise, *cuts(data), *flips(data, 8), *moved_lines(data), data + b"\n"]
     return [damaged for damaged in dict.fromkeys(found) if damaged != data]
 
 
@@ -152,7 +153,7 @@ def test_a_finished_run_with_a_damaged_file_is_told_and_no_other_run_suffers(res
     kept = path.read_bytes()
     for number, damaged in enumerate(damages(kept)):
         path.write_bytes(damaged)
-        (assert_listed if number % 3 else assert_told)(results, found, name, capsys)
+        (assert_listed if number % 4 else assert_told)(results, found, name, capsys)
     left = contents(found.path)
     assert run(results).path == found.path
     assert contents(found.path) == left  # nothing writes over what a reader may want to see
@@ -165,6 +166,17 @@ def test_a_finished_run_with_a_damaged_file_is_told_and_no_other_run_suffers(res
     assert "CHANGED" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["global_accuracies", "validation", "classification_metrics"])
+@pytest.mark.parametrize("value", ["7", "True", "1e999"])
+def test_a_table_whose_columns_were_overwritten_is_told(results, name, value, capsys):
+    found = run(results)
+    path = found.path / f"{name}.csv"
+    table = pd.read_csv(path, dtype=str)
+    table[[column for column in table if column != "part"]] = value
+    table.to_csv(path, index=False)
+    assert_told(results, found, path.name, capsys)
+
+
 def test_a_run_with_a_damaged_seal_is_told(results, capsys):
     found = run(results)
     done = found.path / "DONE"
@@ -174,7 +186,7 @@ def test_a_run_with_a_damaged_seal_is_told(results, capsys):
         done.write_bytes(damaged)
         named = ", ".join(RunResult(found.path).changed_files())
         assert "DONE" in named or ".csv" in named or ".json" in named or ".npz" in named
-        (assert_listed if number % 3 else assert_told)(results, found, named, capsys)
+        (assert_listed if number % 4 else assert_told)(results, found, named, capsys)
 
 
 def test_a_run_that_lost_its_seal_is_told_and_the_next_start_makes_it_anew(results, capsys):

@@ -152,7 +152,8 @@ def _facts(run: RunResult) -> dict[str, str]:
         facts["source"] = run.environment["data"]["source"]
         facts["note"] = "  splits handed in" if "splits_sha256" in run.environment["data"] else ""
     with suppress(RunError):
-        facts["accuracy"] = f"{run.table('global_accuracies')['global_accuracy'].iloc[-1]:.3f}"
+        last = run.table("global_accuracies").iloc[-1]
+        facts["accuracy"] = f"{float(last['global_accuracy']):.3f}"
     return facts
 
 

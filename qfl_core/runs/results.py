@@ -54,10 +54,9 @@ class RunResult:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """One row per round, 0 being the initial weights: accuracies, losses, metrics of the test split, circuits."""
-        metrics = self.metrics
+        accuracies, losses, metrics = self.table("global_accuracies"), self.table("validation"), self.metrics
         test = metrics[metrics["part"] == "test"].drop(columns=["part", "accuracy"]).add_prefix("test_")
-        table = self.table("global_accuracies").merge(self.table("validation"), on="round")
-        table = table.merge(test.rename(columns={"test_round": "round"}), on="round")
+        table = accuracies.merge(losses, on="round").merge(test.rename(columns={"test_round": "round"}), on="round")
         if table.empty:
             raise RunError(f"the tables of run {self.path.name} have no round in common")
         return table

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from qfl_core.algorithm.client import TRACE
 from qfl_core.algorithm.controller import FEATURES
@@ -94,6 +94,8 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         raise ValueError("its columns are not those of the schema")
     if table.empty:
         raise ValueError("it has no rows")
+    if not is_integer_dtype(table.dtypes["round"]):
+        raise ValueError("there is something else than whole numbers in round")
     if texts := [name for name in columns if name not in _TEXTS and not is_numeric_dtype(table.dtypes[name])]:
         raise ValueError(f"there is something else than numbers in {', '.join(texts)}")
     return table
