@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from qfl_core.base.numbers import rounded
 from qfl_core.base.paths import figures_dir
 
 FOLDER = figures_dir("smoke")
@@ -62,7 +63,9 @@ FILES = [*PAPER, *OURS, *(f"panels/{panel}" for panels in PAPER.values() for pan
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_figure_is_drawn_and_not_empty(name):
-    assert (FOLDER / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
+    written = (FOLDER / f"{name}.pdf").read_bytes()
+    assert written.startswith(b"%PDF-")
+    assert b"CreationDate" not in written  # the same results draw the same file
     with Image.open(FOLDER / f"{name}.png") as image:
         pixels = np.asarray(image.convert("L"))
     assert min(pixels.shape) > 150
@@ -77,6 +80,14 @@ def test_the_table_is_written_in_three_formats(name):
     lines = (FOLDER / "tables" / f"{name}.md").read_text(encoding="utf-8").splitlines()
     assert sum(line.startswith("|") for line in lines) == len(table) + 2
     assert (FOLDER / "tables" / f"{name}.tex").read_text(encoding="utf-8").count(r"\\") == len(table) + 1
+
+
+def test_numbers_in_tables_have_the_digits_that_are_meant():
+    files = sorted((FOLDER / "tables").glob("*.csv"))
+    assert {path.stem for path in files} >= {*TABLES, "claims", "claim_parts", "protocol_candidates"}
+    for path in files:
+        numbers = pd.read_csv(path).select_dtypes("float")
+        assert numbers.equals(numbers.map(rounded)), path.name
 
 
 def test_the_claims_are_judged():

@@ -19,6 +19,7 @@ from qfl_core.engines import make_engine
 from qfl_core.engines.density import DensityEngine
 from qfl_core.engines.noise import device_noise
 from qfl_core.engines.qnn import QNN
+from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
 from qfl_core.hardware import HardwareConfig, dry_run, replay, validate
 from qfl_core.hardware.checkpoints import load_checkpoints, stratified, subset
@@ -438,6 +439,26 @@ def test_the_figures_say_what_ran_and_that_no_quantum_computer_did(local):
     assert "nothing ran on a quantum computer" in ledger
     assert "fake_manila" in ledger
     assert "hardware" not in shown + ledger
+    matplotlib.pyplot.close("all")
+
+
+def test_the_figures_of_two_local_runs_are_the_same_files(runs, local, tmp_path):
+    """Jobs of local mode have random ids and the time of day; a figure that the repository tracks shows neither."""
+    again = validate(planted_study(runs[:2], tmp_path), LOCAL)
+    ids = [[record.job_id for record in folders(root)[-1].ledger.jobs().values()] for root in (local[0], tmp_path)]
+    assert not set(ids[0]) & set(ids[1])
+    with matplotlib.rc_context():
+        apply_style()
+        for name, validation in (("one", local[1]), ("two", again)):
+            for figure in (figures.ibm_workload_evidence, figures.real_ibm_validation):
+                figure(validation).save(tmp_path / name, show=False)
+    drawn = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert len(drawn) == 4
+    for name in drawn:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    shown = texts(figures.ibm_workload_evidence(again).draw())
+    assert "local-1" in shown
+    assert "created" not in shown
     matplotlib.pyplot.close("all")
 
 

@@ -267,6 +267,8 @@ def test_only_the_client_s_own_chain_of_objects_is_labelled_hardware(runs, tmp_p
     network = genuine_client(api)
     validation = go(runs, tmp_path, api, service=service_over(network))
     assert set(validation.workload["kind"]) == {"hardware"}
+    assert not any(name.startswith("local") for name in validation.workload["job_id"])  # the ids are the evidence
+    assert validation.workload["created"].all()
     assert validation.kinds == {
         "noiseless": "exact",
         "shots": "shots",

@@ -4,12 +4,25 @@ import math
 
 import numpy as np
 
-from qfl_core.base.numbers import count, interval, number, plus_minus, significant, span
+from qfl_core.base.numbers import count, interval, number, plus_minus, rounded, significant, span
 
 
 def test_a_number_has_a_fixed_count_of_decimals():
     assert [number(0.6196, 2), number(np.float64(2), 3), number(1, 0)] == ["0.62", "2.000", "1"]
     assert [number(0.5, signed=True), number(-0.5, signed=True)] == ["+0.500", "-0.500"]
+
+
+def test_the_last_digits_which_differ_between_machines_do_not_count():
+    assert number(0.0625 * (1 + 1e-12)) == number(0.0625 * (1 - 1e-12)) == "0.062"
+    assert number(-1e-16) == number(1e-16) == "0.000"
+    assert significant(0.0625 * (1 + 1e-12), 2) == significant(0.0625 * (1 - 1e-12), 2)
+    assert count(2.5 + 1e-10) == count(2.5 - 1e-10)
+
+
+def test_numbers_in_files_have_six_digits_and_large_ones_are_whole():
+    assert [rounded(v) for v in (0.010800000000000004, 2 / 3, -4e-17, 1e-6)] == [0.0108, 0.666667, 0.0, 1e-6]
+    assert [rounded(v) for v in (1_234_567.8, 12_345_678_901.0, math.inf)] == [1_234_568.0, 12_345_678_901.0, math.inf]
+    assert math.isnan(rounded(math.nan))
 
 
 def test_significant_digits_and_counts():

@@ -448,6 +448,7 @@ def test_values_that_hold_themselves_have_an_identity():
         (np.float32(1), np.float64(1)),
         (np.zeros(2), np.zeros(2, ">f8")),
         (np.zeros(2), [0.0, 0.0]),
+        (np.zeros(1, [("a", "i4")])[0], np.zeros(1, [("b", "i4")])[0]),
         (range(3), range(4)),
         (np.log, np.exp),
         (abs, max),

@@ -1,11 +1,13 @@
 """Tables: marks follow the stated rule, intervals stand beside the paper's numbers, three formats say the same."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from qfl_core.algorithm.methods import METHODS
-from qfl_core.analysis import tables
+from qfl_core.analysis import judge, tables, write_claims
 from qfl_core.analysis.paper import PAPER, QUALITATIVE
 from qfl_core.config import load_profile
 from qfl_core.runs.schema import SCHEMA
@@ -81,7 +83,7 @@ def test_three_formats_say_the_same(tmp_path):
     table = pd.DataFrame({"name": ["a|b", "50 % & more"], "value": [1 / 3, np.nan], "mark": ["✓✓ (−)", "×"]})
     tables.write_table(table, "table", tmp_path, note="origin: stand-in")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table.csv", "table.md", "table.tex"]
-    assert pd.read_csv(tmp_path / "table.csv")["value"].iloc[0] == 1 / 3
+    assert pd.read_csv(tmp_path / "table.csv")["value"].iloc[0] == 0.333333
     markdown = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
     assert markdown[2] == r"| a\|b | 0.333 | ✓✓ (−) |"
     assert markdown[3] == "| 50 % & more |  | × |"
@@ -97,3 +99,40 @@ def test_every_table_of_the_paper_becomes_latex():
         text = tables.latex(table)
         assert text.count(r"\\") == len(table) + 1
         assert r"$\theta^{(t)}$" in text or "Symbol" not in table
+
+
+def test_tables_of_numbers_that_differ_in_the_twelfth_digit_are_the_same_files(tmp_path):
+    values = np.array([0.0625, 0.0625, 1 / 3, 0.6125, 0.5, 123_456.5, 0.0, -0.25, 1e-6])
+    marks = ["✓✓ (−)"] * len(values)
+    for name, sign in (("one", 1), ("two", -1)):
+        noisy = values * (1 + sign * 4e-13) + sign * 1e-16
+        tables.write_table(pd.DataFrame({"value": noisy, "mark": marks}), "table", tmp_path / name)
+    for ending in ("csv", "md", "tex"):
+        one, two = ((tmp_path / name / f"table.{ending}").read_bytes() for name in ("one", "two"))
+        assert one == two, ending
+
+
+def test_marks_and_intervals_of_rounds_that_differ_in_the_twelfth_digit_are_the_same():
+    rounds = planted(VALUES | {"fedprox-qfl": 0.9})  # two methods are equally good
+    columns = rounds.select_dtypes("float").columns
+    noise = np.random.default_rng(0).uniform(-1e-12, 1e-12, (len(rounds), len(columns)))
+    again = rounds.assign(**{name: rounds[name] * (1 + noise[:, n]) for n, name in enumerate(columns)})
+    for made in (tables.qualitative_table, tables.beside_paper):
+        one, two = (tables.csv_text(made({"baf": table})) for table in (rounds, again))
+        assert one == two
+
+
+def test_claims_that_differ_in_the_twelfth_digit_are_the_same_files(tmp_path):
+    values = {"estimate": 0.0625, "low": -1 / 3, "high": 2 / 3, "p": 0.0078125, "p_corrected": 0.0625, "effect": 1.5}
+    for name, sign in (("one", 1), ("two", -1)):
+        noisy = {key: value * (1 + sign * 4e-13) for key, value in values.items()}
+        verdicts = [
+            dataclasses.replace(
+                verdict, parts=tuple(dataclasses.replace(part, verdict="holds", **noisy) for part in verdict.parts)
+            )
+            for verdict in judge({})
+        ]
+        write_claims(verdicts, tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+    assert pd.read_csv(tmp_path / "one" / "claims.csv")["low"].iloc[0] == -0.333333

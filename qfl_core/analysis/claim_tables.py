@@ -9,10 +9,10 @@ from typing import Protocol, cast
 import numpy as np
 import pandas as pd
 
-from qfl_core.analysis.tables import markdown
+from qfl_core.analysis.tables import csv_text, markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
 from qfl_core.base.files import write_text
-from qfl_core.base.numbers import interval, number, significant
+from qfl_core.base.numbers import interval, number, rounded, significant
 
 
 class NumbersRow(Protocol):
@@ -151,7 +151,7 @@ def _sign(claimed: str) -> str:
 
 def _ours(row: NumbersRow) -> str:
     if np.isnan(row.low):
-        return significant(row.estimate, 3)
+        return significant(rounded(row.estimate), 3)
     return interval(row.estimate, row.low, row.high, signed=True)
 
 
@@ -160,8 +160,8 @@ def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
-        "claims.csv": claims_table(verdicts).to_csv(index=False, lineterminator="\n"),
-        "claim_parts.csv": parts_table(verdicts).to_csv(index=False, lineterminator="\n"),
+        "claims.csv": csv_text(claims_table(verdicts)),
+        "claim_parts.csv": csv_text(parts_table(verdicts)),
         "claims.md": claims_markdown(verdicts),
     }
     for name, text in texts.items():

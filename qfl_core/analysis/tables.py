@@ -14,7 +14,7 @@ from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER, QUALITATIVE, QUALITIES
 from qfl_core.analysis.summary import FINAL_METRICS, last_rounds
 from qfl_core.base.files import write_text
-from qfl_core.base.numbers import number, span
+from qfl_core.base.numbers import number, rounded, span
 from qfl_core.config import ExperimentConfig, Profile, track_dataset
 
 #: A method within this share of the distance from best to worst is competitive.
@@ -37,7 +37,7 @@ def configuration_table(settings: Profile) -> pd.DataFrame:
     configs = [settings.config(name) for name in settings.datasets]
     versions = {name: metadata.version(name) for name in ("qiskit", "qiskit-machine-learning", "qiskit-aer")}
     rows = [
-        ("Programming language", "Python 3.11.14", f"Python {platform.python_version()}"),
+        ("Programming language", "Python 3.11.14", "Python " + ".".join(platform.python_version_tuple()[:2])),
         ("Quantum framework", "Qiskit, Qiskit Machine Learning", ", ".join(f"{k} {v}" for k, v in versions.items())),
         ("Simulator", "Qiskit Aer simulator", _values(configs, "engine") + ", checked against Aer"),
         (
@@ -98,7 +98,7 @@ def qualitative_table(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = []
     for track, table in rounds.items():
         methods = list(QUALITATIVE[track])
-        means = pd.DataFrame({name: _quality(table, name) for name in QUALITIES}).loc[methods]
+        means = pd.DataFrame({name: _quality(table, name).map(rounded) for name in QUALITIES}).loc[methods]
         for method in methods:
             row = {"Dataset": track, "Method": METHODS[method].label}
             for name, theirs in zip(QUALITIES, QUALITATIVE[track][method], strict=True):
@@ -193,11 +193,18 @@ def notation_table() -> pd.DataFrame:
 
 
 def write_table(table: pd.DataFrame, name: str, folder: Path, note: str = "") -> None:
-    """Write ``<name>.csv``, ``.md`` and ``.tex``; numbers keep all digits in CSV, and three decimals elsewhere."""
+    """Write ``<name>.csv``, ``.md`` and ``.tex``; numbers have six digits in CSV, and three decimals elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+    write_text(folder / f"{name}.csv", csv_text(table))
     write_text(folder / f"{name}.md", markdown(table) + (f"\n{note}\n" if note else ""))
     write_text(folder / f"{name}.tex", (f"% {note}\n" if note else "") + latex(table))
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Return a table as CSV; numbers have six significant digits (:func:`qfl_core.base.numbers.rounded`)."""
+    return table.map(lambda value: rounded(value) if isinstance(value, float) else value).to_csv(
+        index=False, lineterminator="\n"
+    )
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -82,6 +82,8 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
     if not hardware and "hardware" in set(table["kind"]):
         title = "Jobs of the ledger: only those of kind hardware ran on a quantum computer"
     axis.set_title(title)
+    if not table["created"].any():
+        table = table.drop(columns="created")
     shown = table.rename(columns={"job_id": "job id", "created": "created (UTC)", "qpu_seconds": "QPU seconds"})
     shown = shown.assign(**{"QPU seconds": shown["QPU seconds"].map(lambda seconds: number(seconds, 1))}).astype(str)
     if shown.empty:

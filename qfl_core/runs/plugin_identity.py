@@ -124,8 +124,8 @@ class _Reader:
         if any(value is one for one in _SINGLE) or kind in (*_PLAIN, bool, range, slice):
             self._write(kind.__name__, ascii(value))
         elif isinstance(value, np.generic) and not value.dtype.hasobject:
-            self._write("number", value.dtype.str)
-            self._write("bytes", value.tobytes())
+            self._read(value.dtype)
+            self._write("number", value.tobytes())
         elif isinstance(value, np.dtype):
             self._write("dtype", ascii(value.descr if value.names else value.str))
         elif kind in (tuple, frozenset) or _is_plain_array(value):
@@ -219,10 +219,8 @@ class _Reader:
                 self._read_content(value)
             elif not all(_is_own_class(base) or _is_stateless(base) for base in kind.__mro__):
                 self._read_reduced(value)
-        elif isinstance(
-            wrapped := getattr(value, "__wrapped__", None), types.FunctionType
-        ):  # by lru_cache, for example
-            self._read(wrapped)
+        elif isinstance(wrapped := getattr(value, "__wrapped__", None), types.FunctionType):
+            self._read(wrapped)  # lru_cache and its like hold a function and what they remember of its results
         else:
             self._read_reduced(value)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.analysis.inference import student_half
+from qfl_core.analysis.tables import csv_text
 from qfl_core.base.files import write_text
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
@@ -170,6 +171,5 @@ def write_search(search: Search, folder: Path) -> list[Path]:
     origin = "; ".join(search.facts)
     tables = {"protocol_candidates": search.candidates.reset_index(), "protocol_effects": search.effects}
     for name, table in tables.items():
-        text = table.assign(origin=origin).round(6).to_csv(index=False, lineterminator="\n")
-        write_text(folder / f"{name}.csv", text)
+        write_text(folder / f"{name}.csv", csv_text(table.assign(origin=origin)))
     return [folder / f"{name}.csv" for name in tables]
