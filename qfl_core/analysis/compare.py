@@ -128,6 +128,7 @@ def check_comparable(runs: Iterable[RunResult]) -> None:
         facts = {k: v for k, v in run.config.to_dict().items() if k not in ("method", "seed", "source")}
         facts["data source"] = run.environment["data"]["source"]
         facts["data file"] = run.environment["data"]["sha256"][:12]
+        facts["splits"] = "handed in" if "splits_sha256" in run.environment["data"] else "of the config"
         facts["code"] = run.environment["code_sha256"][:12]
         for name, value in facts.items():
             if seen.setdefault(name, value) != value:
