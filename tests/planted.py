@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.methods import METHODS, Method
 from qfl_core.algorithm.server import State
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import make_federation
 from qfl_core.runs.results import RunResult
+from qfl_core.runs.run import run_experiment
 from qfl_core.runs.study import Study
 
 
@@ -61,6 +64,31 @@ def federation(splits: Splits | None = None, method: Method | None = None, **cha
 def planted_study(runs: Sequence[RunResult], folder: Path) -> Study:
     """Return runs as a study whose results folder is another one than theirs."""
     return Study("planted", "smoke", tuple(runs), folder)
+
+
+def contents(run: RunResult) -> dict[str, bytes]:
+    """Return every file of a run by name, timings apart."""
+    return {file.name: file.read_bytes() for file in run.path.iterdir() if file.name != "timings.csv"}
+
+
+class Interruption(BaseException):
+    """Like Ctrl-C: no error that a run could handle."""
+
+
+def interrupted(config: ExperimentConfig, folder: Path, splits: Splits, kept: int) -> RunResult:
+    """Interrupt a run after so many records, start it again, and return it when it is finished."""
+
+    def stopped(federation, state, trainer):
+        for done, record in enumerate(train(federation, state, trainer)):
+            if done == kept:
+                raise Interruption
+            yield record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qfl_core.runs.run.train", stopped)
+        with pytest.raises(Interruption):
+            run_experiment(config, folder, splits=splits)
+    return run_experiment(config, folder, splits=splits)
 
 
 def raw(fed: Federation) -> Splits:

@@ -9,7 +9,7 @@ from queue import Empty
 
 import pytest
 from jupyter_client.manager import KernelManager
-from planted import planted_splits, small
+from planted import contents, planted_splits, small
 
 from qfl_core.algorithm.model import Model
 from qfl_core.config import load_profile
@@ -17,10 +17,6 @@ from qfl_core.runs import RunResult, run_experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {"source": "stand-in", "rounds": 40, "train_size": 400, "val_size": 100, "test_size": 100}
-
-
-def contents(run: RunResult) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in run.path.iterdir() if file.name != "timings.csv"}
 
 
 @pytest.mark.parametrize("call", [1, 12, 30])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted import federation, planted_splits, small
+from planted import contents, federation, interrupted, planted_splits, small
 
 from qfl_core import METHODS, load_runs
 from qfl_core.algorithm.hooks import SAMPLE_SIZE
@@ -21,7 +21,7 @@ from qfl_core.algorithm.samples import Attendance
 from qfl_core.algorithm.server import aggregate
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.engines import make_engine
-from qfl_core.runs import plugins, run, sweep
+from qfl_core.runs import plugins, sweep
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import make_model, make_qnn
 from qfl_core.runs.results import find_runs
@@ -131,10 +131,6 @@ def test_the_commands_of_the_page_work(command, page, files, tmp_path, monkeypat
 # What a plugin registers is used, is named in the results, and survives
 
 
-class Interruption(BaseException):
-    """Like Ctrl-C."""
-
-
 @pytest.mark.parametrize(("file", "change"), NAMED, ids=str)
 def test_a_run_uses_what_was_registered_and_a_killed_run_ends_in_the_same_bytes(
     file, change, page, tmp_path, monkeypatch
@@ -143,9 +139,6 @@ def test_a_run_uses_what_was_registered_and_a_killed_run_ends_in_the_same_bytes(
     splits = planted_splits()
     base = small(rounds=3, outer_period=1, participation=0.7)
     config = base.replace(**change)
-
-    def written(result):
-        return {path.name: path.read_bytes() for path in result.path.iterdir() if path.name != "timings.csv"}
 
     whole = run_experiment(config, tmp_path / "whole", splits=splits)
     assert json.loads((whole.path / "config.json").read_text()).items() >= change.items()
@@ -156,18 +149,7 @@ def test_a_run_uses_what_was_registered_and_a_killed_run_ends_in_the_same_bytes(
     assert "extensions" not in plain.environment
     assert whole.weights.shape != plain.weights.shape or not np.array_equal(whole.weights[-1], plain.weights[-1])
     for kept in range(1, 4):
-
-        def stopped(federation, state, trainer, kept=kept):
-            for done, record in enumerate(train(federation, state, trainer)):
-                if done == kept:
-                    raise Interruption
-                yield record
-
-        monkeypatch.setattr(run, "train", stopped)
-        with pytest.raises(Interruption):
-            run_experiment(config, tmp_path / f"{kept}", splits=splits)
-        monkeypatch.setattr(run, "train", train)
-        assert written(run_experiment(config, tmp_path / f"{kept}", splits=splits)) == written(whole)
+        assert contents(interrupted(config, tmp_path / f"{kept}", splits, kept)) == contents(whole)
 
 
 @pytest.mark.parametrize(("file", "change"), NAMED[4:], ids=str)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planted import federation, planted_splits, small
+from planted import contents, federation, interrupted, planted_splits, small
 
 from qfl_core import data
 from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation
@@ -29,7 +29,7 @@ from qfl_core.extras import corrected
 from qfl_core.extras.corrected import CorrectedSpsa
 from qfl_core.extras.learned import DUQFL_LEARNED, zeros
 from qfl_core.extras.scaffold import SCAFFOLD_QFL, Scaffold
-from qfl_core.runs import plugins, run
+from qfl_core.runs import plugins
 from qfl_core.runs.experiment import state_from_json, train
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.plugins import (
@@ -285,34 +285,16 @@ def test_learned_weights_move_and_decide_the_next_model():
 # Memory survives
 
 
-class Interruption(BaseException):
-    """Like Ctrl-C."""
-
-
 @pytest.mark.parametrize("name", ["scaffold-qfl", "duqfl-learned"])
 def test_a_run_stopped_after_any_round_ends_in_the_same_bytes(name, tmp_path, monkeypatch):
     config, splits = small(method=name, rounds=3, outer_period=1, participation=0.7), planted_splits()
-
-    def files(result):
-        return {path.name: path.read_bytes() for path in result.path.iterdir() if path.name != "timings.csv"}
 
     whole = run_experiment(config, tmp_path / "whole", splits=splits)
     learnt = {"scaffold-qfl": "memory_variates", "duqfl-learned": "phi_weights"}[name]
     assert len(whole.parameters[learnt]) == 4
     assert np.abs(whole.parameters[learnt][-1]).max() > 0
     for kept in range(1, 4):
-
-        def stopped(federation, state, trainer, kept=kept):
-            for done, record in enumerate(train(federation, state, trainer)):
-                if done == kept:
-                    raise Interruption
-                yield record
-
-        monkeypatch.setattr(run, "train", stopped)
-        with pytest.raises(Interruption):
-            run_experiment(config, tmp_path / f"{kept}", splits=splits)
-        monkeypatch.setattr(run, "train", train)
-        assert files(run_experiment(config, tmp_path / f"{kept}", splits=splits)) == files(whole)
+        assert contents(interrupted(config, tmp_path / f"{kept}", splits, kept)) == contents(whole)
 
 
 # Over messages

@@ -1,12 +1,9 @@
 """Figures: equal results give equal bytes, nothing half-written, no axis without a label."""
 
-import ast
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import pytest
+from test_architecture import PACKAGE, imports
 
-import qfl_core
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
 from qfl_core.config import load_profile
@@ -90,14 +87,7 @@ def test_the_same_results_draw_the_same_bytes(sheets, tmp_path):
 
 def imported(room: str) -> set[str]:
     """Return everything that a room's modules import, as dotted names."""
-    found = set()
-    for path in (Path(qfl_core.__file__).parent / room).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                found |= {f"{node.module}.{alias.name}" for alias in node.names}
-            elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-    return found
+    return {name for path in (PACKAGE / room).rglob("*.py") for name in imports(path)}
 
 
 @pytest.mark.parametrize("room", ["analysis", "figures"])
