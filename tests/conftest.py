@@ -55,11 +55,12 @@ def real_data(monkeypatch) -> Path:
 @pytest.fixture
 def clean_tables():
     """Let a test register plugins; afterwards the tables are as they were."""
+    from qfl_core.base import registry
     from qfl_core.runs import plugins
 
-    before = {kind: dict(table) for kind, table in plugins._TABLES.items()}
+    before = {kind: dict(table) for kind, table in registry.PLUGIN_TABLES.items()}
     yield
-    for kind, table in plugins._TABLES.items():
+    for kind, table in registry.PLUGIN_TABLES.items():
         table.clear()
         table.update(before[kind])
     plugins.REGISTERED.clear()

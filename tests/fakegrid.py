@@ -19,7 +19,7 @@ class FakeGrid:
         self.run_config = RUN_CONFIG | {"experiment": config.to_json()}
         self.nodes = {100 + i: node for i, node in enumerate(node_configs)}
         self.app, self.silent = app, set(silent)
-        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what a ServerApp's process is told
+        TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
         self.down, self.up, self._waiting, self._numbers = [], [], {}, itertools.count(1)
 
     def get_node_ids(self):

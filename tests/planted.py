@@ -66,6 +66,19 @@ def planted_study(runs: Sequence[RunResult], folder: Path) -> Study:
     return Study("planted", "smoke", tuple(runs), folder)
 
 
+#: The files whose digests DONE holds.
+SEALED = (
+    "config.json",
+    "environment.json",
+    "global_params.npz",
+    "global_accuracies.csv",
+    "validation.csv",
+    "client_trace.csv",
+    "outer_meta.csv",
+    "classification_metrics.csv",
+)
+
+
 def contents(run: RunResult) -> dict[str, bytes]:
     """Return every file of a run by name, timings apart."""
     return {file.name: file.read_bytes() for file in run.path.iterdir() if file.name != "timings.csv"}

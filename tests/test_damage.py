@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from planted import planted_splits, small
+from planted import SEALED, planted_splits, small
 
 from qfl_core.__main__ import main
 from qfl_core.base.errors import ChangedResults, MendedJournal, RunError
@@ -20,17 +20,7 @@ from qfl_core.runs.folder import RunFolder
 SPLITS = planted_splits()
 CONFIG = small(clients=2, unfolds=1, spsa_iterations=1, shots=16)
 OTHER = CONFIG.replace(seed=1)
-SEALED = (
-    "config.json",
-    "environment.json",
-    "global_params.npz",
-    "global_accuracies.csv",
-    "validation.csv",
-    "client_trace.csv",
-    "outer_meta.csv",
-    "classification_metrics.csv",
-)
-#: Bytes that are no text, no table, no archive and no journal.
+#: Bytes that no reader of a run's files understands.
 GARBAGE = {
     "empty": b"",
     "NUL bytes": b"\0" * 500,

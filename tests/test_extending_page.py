@@ -19,6 +19,7 @@ from qfl_core.algorithm.hooks import SAMPLE_SIZE
 from qfl_core.algorithm.methods import method_named
 from qfl_core.algorithm.samples import Attendance
 from qfl_core.algorithm.server import aggregate
+from qfl_core.base import registry
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.engines import make_engine
 from qfl_core.runs import plugins, sweep
@@ -158,7 +159,7 @@ def test_runs_of_what_is_not_registered_are_left_out(file, change, page, tmp_pat
     run_experiment(small(rounds=1, **change), tmp_path, splits=planted_splits())
     assert len(find_runs(tmp_path)) == 1
     for kind, name in list(plugins.REGISTERED):
-        plugins._TABLES[kind].pop(name)
+        registry.PLUGIN_TABLES[kind].pop(name)
     plugins.REGISTERED.clear()
     assert find_runs(tmp_path) == []
     with pytest.raises(RunError, match="no finished run"):
@@ -198,7 +199,7 @@ def flower_rounds(strategy, theta, rounds, sizes):
     from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.supercore.task_identity import TaskIdentity
 
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # what a ServerApp's process is told
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
     for t, uploads in enumerate(rounds, start=1):  # Flower counts rounds from 1
         arrays = ArrayRecord({"theta": Array(theta)})
         assert strategy.configure_train(t, arrays, ConfigRecord(), grid=None) == []  # tells it the global model

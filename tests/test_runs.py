@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from planted import planted_splits, small
+from planted import SEALED, planted_splits, small
 
 from qfl_core.algorithm.server import InProcess
 from qfl_core.base.errors import ConfigError, DataError, RunError
@@ -36,18 +36,7 @@ from qfl_core.runs.schema import SCHEMA, to_csv
 HERE = Path(__file__).parent
 SPLITS = planted_splits()
 CONFIG = small(rounds=3, outer_period=2)
-FILES = {
-    "config.json",
-    "environment.json",
-    "DONE",
-    "timings.csv",
-    "global_params.npz",
-    "global_accuracies.csv",
-    "validation.csv",
-    "client_trace.csv",
-    "outer_meta.csv",
-    "classification_metrics.csv",
-}
+FILES = {*SEALED, "DONE", "timings.csv"}
 
 
 def run(results, config=CONFIG, **options) -> RunResult:

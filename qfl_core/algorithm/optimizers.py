@@ -28,6 +28,12 @@ def rademacher(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 1.0 - 2.0 * rng.integers(0, 2, shape)
 
 
+def block_directions(block: Block) -> np.ndarray:
+    """Draw the directions of a block, (clients, iterations, P), from each client's own generator."""
+    shape = (block.iterations, block.theta.shape[1])
+    return np.array([rademacher(rng, shape) for rng in block.rngs])
+
+
 def spsa_block(
     theta: np.ndarray,
     loss: BatchLoss,
@@ -65,9 +71,7 @@ class Spsa(LocalOptimizer):
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
         """Move every client by ``block.iterations`` SPSA iterations on its proximal objective."""
-        shape = (block.iterations, block.theta.shape[1])
-        directions = np.array([rademacher(rng, shape) for rng in block.rngs])
-        theta = spsa_block(block.theta, objective, block.eta, block.delta, directions)
+        theta = spsa_block(block.theta, objective, block.eta, block.delta, block_directions(block))
         return BlockResult(theta, block.eta, block.delta, {"train": 2 * block.iterations}), state
 
 

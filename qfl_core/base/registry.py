@@ -121,6 +121,21 @@ EXTRA_METHODS: dict[str, Any] = {
 }
 
 
+#: The tables that plugins add rows to, by the config field that names a row.
+PLUGIN_TABLES: dict[str, dict[str, Any]] = {
+    "method": EXTRA_METHODS,
+    "dataset": DATASETS,
+    "loss": LOSSES,
+    "feature_map": FEATURE_MAPS,
+    "ansatz": ANSATZE,
+}
+
+
+def names_for(field: str) -> tuple[str, ...]:
+    """Return what a config field may name now: the rows of its table and, for methods, the paper's seven first."""
+    return (*(METHOD_NAMES if field == "method" else ()), *PLUGIN_TABLES[field])
+
+
 def resolve(target: Any) -> Any:
     """Import what ``"module:name"`` points to; anything but text is returned as it is."""
     if not isinstance(target, str):

@@ -23,16 +23,7 @@ from qfl_core.base.checks import (
 )
 from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.registry import (
-    ANSATZE,
-    DATASETS,
-    ENGINES,
-    EXTRA_METHODS,
-    FEATURE_MAPS,
-    LOSSES,
-    METHOD_NAMES,
-    PARTITIONS,
-)
+from qfl_core.base.registry import DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config.limits import check_limits
 
@@ -59,7 +50,7 @@ class ExperimentConfig(Settings):
     """
 
     # Data
-    dataset: str = setting("baf", one_of(lambda: tuple(DATASETS)), "which data the clients hold")
+    dataset: str = setting("baf", one_of(lambda: names_for("dataset")), "which data the clients hold")
     encoding: str = setting(
         None, one_of(lambda: tuple(e for d in DATASETS.values() for e in d.encodings)), "how rows become features"
     )
@@ -114,16 +105,16 @@ class ExperimentConfig(Settings):
 
     # Model
     feature_map: str = setting(
-        "zz", one_of(lambda: tuple(FEATURE_MAPS)), "feature map, by name: zz entangles, z does not"
+        "zz", one_of(lambda: names_for("feature_map")), "feature map, by name: zz entangles, z does not"
     )
     feature_map_reps: int = setting(2, integer(1, 20), "repetitions of the feature map")
-    ansatz: str = setting("real_amplitudes", one_of(lambda: tuple(ANSATZE)), "ansatz of the circuit, by name")
+    ansatz: str = setting("real_amplitudes", one_of(lambda: names_for("ansatz")), "ansatz of the circuit, by name")
     ansatz_reps: int = setting(3, integer(0, 50), "repetitions of the ansatz")
 
     # Training
     method: str = setting(
         "duqfl-prox",
-        one_of(lambda: (*METHOD_NAMES, *EXTRA_METHODS)),
+        one_of(lambda: names_for("method")),
         "which method trains: one of the paper's seven, or an extra",
     )
     unfolds: int = setting(5, integer(1, 1000), "unfolded blocks K of local training")
@@ -147,7 +138,7 @@ class ExperimentConfig(Settings):
         (0.01, 0.03, 0.1, 0.3), rates(MAX_RATE), "adam-qfl: learning rates tried on validation before round 0"
     )
     initial_range: float = setting(math.pi, number(0, MAX_ANGLE), "initial weights are uniform in +- this range")
-    loss: str = setting("cross_entropy", one_of(lambda: tuple(LOSSES)), "task loss that local training minimises")
+    loss: str = setting("cross_entropy", one_of(lambda: names_for("loss")), "task loss that local training minimises")
 
     # Execution
     engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")

@@ -10,7 +10,7 @@ import numpy as np
 from qfl_core.algorithm.client import Objective
 from qfl_core.algorithm.hooks import Block, BlockResult, LocalOptimizer, Memory
 from qfl_core.algorithm.methods import Method
-from qfl_core.algorithm.optimizers import rademacher, spsa_block
+from qfl_core.algorithm.optimizers import block_directions, spsa_block
 from qfl_core.base.errors import ConfigError
 
 
@@ -51,8 +51,7 @@ class CorrectedSpsa(LocalOptimizer):
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
         """Run the block's SPSA iterations with the shift, and keep the mean pull of the round so far."""
-        shape = (block.iterations, block.theta.shape[1])
-        directions = np.array([rademacher(rng, shape) for rng in block.rngs])
+        directions = block_directions(block)
         theta = spsa_block(block.theta, objective, block.eta, block.delta, directions, state["shift"])
         rates = state["rates"] + block.eta
         # (theta_t - theta_{i,k}) / (J sum of eta) is the mean of g + shift_i, weighted by eta.

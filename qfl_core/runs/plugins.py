@@ -14,32 +14,15 @@ from typing import TYPE_CHECKING, Any
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import (
-    ANSATZE,
-    DATASETS,
-    EXTRA_METHODS,
-    FEATURE_MAPS,
-    LOSSES,
-    METHOD_NAMES,
-    DatasetSpec,
-    resolve,
-)
+from qfl_core.base.registry import PLUGIN_TABLES, DatasetSpec, names_for, resolve
 from qfl_core.config import CLEAN, ExperimentConfig
 from qfl_core.runs.plugin_identity import identity
 
 if TYPE_CHECKING:
     from qiskit import QuantumCircuit
 
-#: The tables that plugins add rows to, by the config field that names a row.
-_TABLES: dict[str, dict[str, Any]] = {
-    "method": EXTRA_METHODS,
-    "dataset": DATASETS,
-    "loss": LOSSES,
-    "feature_map": FEATURE_MAPS,
-    "ansatz": ANSATZE,
-}
 #: Names that the package uses itself.
-_TAKEN = {kind: (*table, *(METHOD_NAMES if kind == "method" else ())) for kind, table in _TABLES.items()}
+_TAKEN = {kind: names_for(kind) for kind in PLUGIN_TABLES}
 _NAME = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 #: Names that no folder can have on Windows.
 _RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
@@ -122,11 +105,11 @@ def _register(kind: str, name: str, row: Any) -> None:
 def adopt(plugins: Iterable[Plugin]) -> None:
     """Register plugins of another process here: the workers of a sweep do."""
     for plugin in plugins:
-        _TABLES[plugin.kind][plugin.name] = plugin.row
+        PLUGIN_TABLES[plugin.kind][plugin.name] = plugin.row
         REGISTERED[plugin.kind, plugin.name] = plugin
 
 
 def digests(config: ExperimentConfig) -> dict[str, str]:
     """Return the SHA-256 of each plugin that a config names, by kind; none for what the package has."""
-    named = {kind: (kind, getattr(config, kind)) for kind in _TABLES}
+    named = {kind: (kind, getattr(config, kind)) for kind in PLUGIN_TABLES}
     return {kind: REGISTERED[key].sha256 for kind, key in named.items() if key in REGISTERED}

@@ -15,7 +15,7 @@ import pandas as pd
 
 from qfl_core.base.display import run_html
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError, did_you_mean
-from qfl_core.base.registry import ANSATZE, DATASETS, EXTRA_METHODS, FEATURE_MAPS, LOSSES, METHOD_NAMES
+from qfl_core.base.registry import PLUGIN_TABLES, names_for
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs.folder import RunFolder
 
@@ -125,21 +125,14 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
 
 def _is_known(run: RunResult) -> bool:
     if "config.json" in run.changed_files():
-        return True  # altered: whoever reads it is told
+        return True  # because reading an altered run warns, and leaving it out would not
     try:
         named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return True
     if not isinstance(named, dict):
         return True
-    known: dict[str, Iterable[str]] = {
-        "method": (*METHOD_NAMES, *EXTRA_METHODS),
-        "dataset": DATASETS,
-        "loss": LOSSES,
-        "feature_map": FEATURE_MAPS,
-        "ansatz": ANSATZE,
-    }
-    return all(named[field] in [*names] for field, names in known.items() if field in named)
+    return all(named[field] in names_for(field) for field in PLUGIN_TABLES if field in named)
 
 
 def _checked_environment(found: Any) -> dict[str, Any]:
