@@ -20,7 +20,7 @@ help: ## Explain every target
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-zA-Z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|paper  SEEDS="0 1"  DATASETS="baf genome"  JOBS=2\n'
+	@printf '\nVariables: PYTHON=interpreter  PROFILE=smoke|quick|paper  SEEDS="0 1"  DATASETS="baf genome"  JOBS=2\n'
 	@printf 'Federation: CLIENTS=5  ROUNDS=3  METHOD=duqfl-prox  DATASET=baf|genome  SEED=0  FEDERATE="--insecure ..."\n'
 
 .PHONY: setup
@@ -30,7 +30,7 @@ setup: ## Build .venv from requirements.lock (skipped when nothing changed)
 .PHONY: lock
 lock: setup ## Refresh requirements.lock from pyproject.toml
 	@$(VENV)/bin/uv pip compile pyproject.toml --all-extras --universal --fork-strategy fewest --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-header --quiet --upgrade -o build-lock.tmp
+	  --generate-hashes --no-emit-index-url --no-header --no-strip-extras --quiet --upgrade -o build-lock.tmp
 	@mv build-lock.tmp requirements.lock
 	@echo "requirements.lock refreshed: $$(grep -c == requirements.lock) packages"
 
@@ -48,13 +48,13 @@ EXECUTED := $(NOTEBOOKS:notebooks/%=$(OUT)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
 DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
 SETTINGS := $(OUT)/.settings
-RUN = $(PY) tools/run_notebook.py --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
 
 # Two notebooks at a time: while one loads or draws, another trains. Runs that both need are done once.
 JOBS ?= 2
 
 .PHONY: reproduce notebooks
-reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|paper)
+reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|quick|paper)
 	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks
 	@$(PY) tools/summary.py $(PROFILE)
 
@@ -68,7 +68,10 @@ $(SETTINGS): force
 	  "cache folder: $${QFL_CACHE_DIR-}" > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
-$(OUT)/%.ipynb: notebooks/%.ipynb qfl_core/config/profiles/$(PROFILE).yaml requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
+# The profile quick says only what differs from paper.
+PROFILES := $(patsubst %,qfl_core/config/profiles/%.yaml,$(PROFILE) $(if $(filter quick,$(PROFILE)),paper))
+
+$(OUT)/%.ipynb: notebooks/%.ipynb $(PROFILES) requirements.lock tools/run_notebook.py $(CORE) $(DATA) $(SETTINGS) | setup
 	@$(RUN) $< $@
 
 # Plotting reads what all the others but the first have made, so it runs last.
@@ -96,7 +99,7 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 	@$(PY) -m tools.report --profile $(PROFILE)
 
 .PHONY: protocol-search
-protocol-search: setup ## Search the readings of the paper's open points completely (under 20 minutes)
+protocol-search: setup ## Search the readings of the paper's open points completely (about 20 minutes; QFL_DATA_DIR=: its finalists on real files)
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
 .PHONY: lab
@@ -129,16 +132,24 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 ##@ Check
 
+NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg
+
+# Two notebooks at a time; the fifth reads what the others stored.
 .PHONY: test
 test: setup ## Run all tests with coverage, compare the notebooks' stored outputs, check that every figure is drawn
 	@$(PY) -m pytest -n 2 -m "not (flower and slow)" --cov=qfl_core --cov-report=term:skip-covered --cov-fail-under=90 tests
 	@rm -rf build/figures/smoke
-	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg notebooks
+	@$(NBVAL) -n 2 --dist loadfile $(filter-out notebooks/05%,$(NOTEBOOKS))
+	@$(NBVAL) $(filter notebooks/05%,$(NOTEBOOKS))
 	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: test-federation
 test-federation: setup ## Run the tests of real federations: equality, faults, restarts, the simulation engine
 	@$(PY) -m pytest -m "flower and slow" tests
+
+.PHONY: test-load
+test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20)
+	@$(PY) tests/under_load.py $(or $(TIMES),20)
 
 .PHONY: mutation
 mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each

@@ -154,14 +154,13 @@ figures.leak_audit(leaks, facts["genome"]).save(folder)
 # the published figures; `ok` says whether the difference is within the stated tolerance.
 
 # %%
-rows, provenance, _ = baf.baf_rows(configs["baf"].source)
-real = None if provenance.kind == "stand-in" else rows
-table = fidelity.baf_fidelity(baf.standin_rows(), seeds=seeds, real=real)
+real = baf.official_frame(configs["baf"].source)
+table = fidelity.baf_fidelity(baf.standin_frame(), seeds=seeds, real=real)
 print(f"{table.ok.sum()} of {len(table)} quantities are within their tolerance; the figures that matter most:")
 table.tail(7)
 
 # %%
-sequences, provenance, _ = genome.genome_sequences(configs["genome"].source)
+sequences, _, provenance = genome.genome_sequences(configs["genome"].source)
 real = None if provenance.kind == "stand-in" else (sequences.bases, sequences.labels)
-standin = genome.standin_sequences()
+standin, *_ = genome.genome_sequences("stand-in")
 fidelity.genome_fidelity(standin.bases, standin.labels, real=real)

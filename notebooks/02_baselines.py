@@ -34,6 +34,7 @@ from IPython.display import display
 
 from qfl_core import analysis
 from qfl_core.analysis.tables import roles_table
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
 from qfl_core.figures import results as figures
@@ -55,10 +56,12 @@ roles_table()
 # %% [markdown]
 # ## Training
 #
-# Runs go through a sweep: a finished one is read, not repeated, and an interrupted one continues.
+# Runs go through a sweep: a finished one is read, not repeated, and an interrupted one continues. With the baselines
+# goes the **untrained** model, which keeps the initial weights $\theta^{(0)}$ in all rounds and is measured like the
+# others: what it scores owes nothing to training.
 
 # %%
-baselines = ["default-qfl", "adam-qfl", "fedprox-qfl"]
+baselines = ["default-qfl", "adam-qfl", "fedprox-qfl", UNTRAINED]
 studies = {name: get_study(settings, name, baselines, seeds) for name in datasets}
 
 # %%
@@ -67,8 +70,9 @@ for name, study in studies.items():
 
 # %% [markdown]
 # *What to see.* Lines are means over seeds, bands their 95 % intervals. The broken lines are what classical models
-# reach on the same angles, and what always answering the majority class scores. A large train-test gap says that
-# clients fit their own skewed chunk and little else.
+# reach on the same angles, and what always answering the majority class scores; the thin line with dots is the
+# untrained model. A large train-test gap says that clients do better on their own skewed chunk than on the test
+# set: notebook 05 tells how much of it the different mix of classes explains.
 
 # %% [markdown]
 # ## The last round, in numbers

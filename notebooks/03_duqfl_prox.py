@@ -31,8 +31,10 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
+from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import results as figures
 from qfl_core.runs.study import get_study
 
@@ -41,7 +43,7 @@ pd.options.display.float_format = "{:.2f}".format
 settings = load_profile(profile, experiment=experiment)
 
 # %%
-compared = ["default-qfl", "fedprox-qfl", "duqfl-prox"]
+compared = ["default-qfl", "fedprox-qfl", "duqfl-prox", UNTRAINED]
 studies = {name: get_study(settings, name, compared, seeds) for name in datasets}
 
 # %% [markdown]
@@ -53,7 +55,8 @@ for name, study in studies.items():
 
 # %% [markdown]
 # *What to see.* Read the two gaps first: they are where the method differs most. On BAF, remember the broken line:
-# never answering "fraud" scores 0.989.
+# never answering "fraud" scores 0.989. The thin line with dots is the untrained model: a method that stays on it has
+# learnt nothing that this panel shows.
 
 # %%
 for name, study in studies.items():
@@ -67,18 +70,19 @@ for name, study in studies.items():
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
-figures.controller_behaviour(ours).show()
+controller_figures.controller_behaviour(ours).show()
 
 # %% [markdown]
-# *What to see.* The rates start at 0.13 and move only when an outer step has refined the controller. The loss falls
-# most in the first unfolds, and the last unfold is not always the one uploaded. Notebook 04 asks whether the outer
-# steps help.
+# *What to see.* The rates start at 0.13 and move only when an outer step has refined the controller. Their scale goes
+# at least from half to twice the start, so that a small change looks small, and the line below gives the spread as
+# coefficients of variation: across clients, unfolds and rounds, the other two averaged out. The loss falls most in the
+# first unfolds, and the last unfold is not always the one uploaded. Notebook 04 asks whether the outer steps help.
 
 # %%
-figures.controller_heatmaps(ours).show()
+controller_figures.controller_heatmaps(ours).show()
 
 # %%
-figures.loss_shift_trace(ours).show()
+controller_figures.loss_shift_trace(ours).show()
 
 # %% [markdown]
 # *What to see.* On the left, how far an unfold moves the weights: it should shrink as the model settles. On the right,

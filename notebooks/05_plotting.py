@@ -30,11 +30,18 @@ from IPython.display import display
 
 from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
+from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
+from qfl_core.analysis.kept import kept
+from qfl_core.analysis.untrained import UNTRAINED
+from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import claims as claim_figures
+from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import extras as extra_figures
+from qfl_core.figures import gap as gap_figures
+from qfl_core.figures import protocol as protocol_figure
 from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
@@ -42,15 +49,15 @@ from qfl_core.runs.study import get_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
-from qfl_core.studies.protocol import Plan, protocol_search, write_search
+from qfl_core.studies.protocol import complete_search
 from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 from qfl_core.studies.theory import check_theory
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
-jobs = -1 if profile == "paper" else 1  # processes that draw the panels
-studies = {name: get_study(settings, name, METHODS, seeds, train=False) for name in datasets}
+everything = [*METHODS, UNTRAINED]
+studies = {name: kept(get_study(settings, name, everything, seeds, train=False)) for name in datasets}
 rounds = {name: study.rounds for name, study in studies.items()}
 
 # %% [markdown]
@@ -71,16 +78,33 @@ schematics.overview().save(folder)
 # %%
 compared = {"genome": ["default-qfl", "adam-qfl", "fedprox-qfl", "duqfl-prox"]}
 for name, study in studies.items():
-    methods = compared.get(name, ["default-qfl", "fedprox-qfl", "duqfl-prox"])
-    figures.federated_metrics(study.of(*methods), f"{name}_global_client_metrics", name).save(
-        folder, panels=True, jobs=jobs
-    )
+    part = study.of(*compared.get(name, ["default-qfl", "fedprox-qfl", "duqfl-prox"]), UNTRAINED)
+    figures.federated_metrics(part, f"{name}_global_client_metrics", name).save(folder, panels=True)
 
 # %% [markdown]
 # *What to see.* Beside every accuracy stand three lines: the majority class and two classical models on the same
 # angles. On BAF the first is at 0.989 and no method comes near it; on genome with word ids the other two are at 1,
-# because the encoding gives the label away (notebook 01). Look at round 0, too: with the paper's settings DUQFL-Prox
-# begins on BAF at 0.64 and keeps it, where the baselines lose it.
+# because the encoding gives the label away (notebook 01). The thin line with dots, in every panel, is the untrained
+# model, which keeps the initial weights: what lies on it was not learnt.
+
+# %% [markdown]
+# ### What is the train-test gap made of?
+#
+# Clients train on chunks with another mix of classes than the test set. A model that favours one class then scores
+# differently on both although it has memorised nothing. With $m_i$ and $m_{test}$ the shares of label 1, and
+# $r_{1,i}$, $r_{0,i}$ the shares of positive and of negative test samples that the uploaded model answers rightly, this
+# part of the gap is
+#
+# $$\frac1N\sum_i (m_i - m_{test})\,(r_{1,i} - r_{0,i}).$$
+
+# %%
+gaps = gap_table({name: gap_parts(study) for name, study in studies.items()})
+gap_figures.train_test_gap_shift(gaps, studies[datasets[0]].facts).save(folder)
+
+# %% [markdown]
+# *What to see.* The two bars of a method add up to the diamond. The light bar needs no training: the untrained model
+# has one, too. The dark bar is what a method does better on samples that it has trained on, and the chance of which
+# samples those are; the untrained model's dark bar is that chance alone.
 
 # %% [markdown]
 # ## Does accuracy hide what happens to the rare class?
@@ -89,13 +113,13 @@ for name, study in studies.items():
 
 # %%
 if "baf" in studies:
-    rare = studies["baf"].of("default-qfl", "duqfl-prox", "adam-qfl")
-    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder, panels=True, jobs=jobs)
+    rare = studies["baf"].of("default-qfl", "duqfl-prox", "adam-qfl", UNTRAINED)
+    figures.classification_curves(rare, "metrics_BAF_1", figures.CLASSIFICATION_1).save(folder, panels=True)
 
 # %%
 if "baf" in studies:
     figures.classification_curves(rare, "metrics_BAF_2", figures.CLASSIFICATION_2, fairness=True).save(
-        folder, panels=True, jobs=jobs
+        folder, panels=True
     )
 
 # %% [markdown]
@@ -106,27 +130,27 @@ if "baf" in studies:
 # ## Which part of the method does the work?
 
 # %%
-variants = ["default-qfl", *(name for name, method in METHODS.items() if method.unfolded)]
+variants = ["default-qfl", *(name for name, method in METHODS.items() if method.unfolded), UNTRAINED]
 for name, study in studies.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
     prefix = "ablation" if name == "genome" else title
-    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome", jobs=jobs)
+    figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome")
 
 # %% [markdown]
 # ## What does the controller do?
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
-figures.controller_behaviour(ours).save(folder, panels=True, jobs=jobs)
+controller_figures.controller_behaviour(ours).save(folder, panels=True)
 
 # %%
-figures.controller_heatmaps(ours).save(folder, panels=True, jobs=jobs)
+controller_figures.controller_heatmaps(ours).save(folder, panels=True)
 
 # %%
-figures.loss_shift_trace(ours).save(folder, panels=True, jobs=jobs)
+controller_figures.loss_shift_trace(ours).save(folder, panels=True)
 
 # %%
-figures.unfold_level_behaviour(ours).save(folder, panels=True, jobs=jobs)
+controller_figures.unfold_level_behaviour(ours).save(folder, panels=True)
 
 # %% [markdown]
 # ## What does each method cost?
@@ -146,23 +170,24 @@ figures.cost_per_method(studies, costs).save(folder)
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
 tracks = [f"{name}{CLEAN}" for name in datasets]
-sound = {name: get_study(settings, name, METHODS, seeds, train=False) for name in tracks}
+sound = {name: kept(get_study(settings, name, everything, seeds, train=False)) for name in tracks}
 clean = {name: clean_study(study, scores[name], train=False) for name, study in sound.items()}
 for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
 
 # %%
-section = settings.section("protocol", {})
-search = protocol_search(settings, Plan.of(section), train=False)
-study_figures.protocol_search(search).save(folder, show=False)
+search = complete_search()
+protocol_figure.protocol_search(search).save(folder, show=False)
 
 # %%
+section = settings.section("protocol", {})
 encodings = encoding_search(settings, "baf-clean", section["encodings"], train=False)
 study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
 
 # %%
 section = settings.section("sensitivity", {})
-study_figures.controller_learning(controller_study(settings, section, train=False)).save(folder, show=False)
+controller = controller_study(settings, section, train=False)
+study_figures.controller_learning(controller).save(folder, show=False)
 
 # %%
 for name, setting in SETTINGS.items():
@@ -185,8 +210,8 @@ extra_figures.extensions(extras).save(folder, show=False)
 device = HardwareConfig.from_dict(settings.section("hardware", {}))
 saved = checkpoints_file(studies[datasets[-1]].of(*device.methods).runs, device, results_dir(profile))
 checkpoints = pd.read_csv(saved) if saved.is_file() else None
-runs = {name: study.runs for name, study in studies.items()}
-verdicts = analysis.judge(runs, checkpoints, check_theory(len(seeds)))
+runs = {name: study.of(*METHODS).runs for name, study in studies.items()}
+verdicts = analysis.judge(runs, checkpoints, check_theory(min(len(seeds), 10)))
 claims = analysis.claims_table(verdicts).set_index("id")
 claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
 
@@ -206,9 +231,9 @@ for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts):
 write = folder / "tables"
 analysis.write_claims(verdicts, write)
 note = "; ".join(f"{name}: {', '.join(study.facts)}" for name, study in studies.items())
-everything = studies | {name: found.study for name, found in clean.items()}
-sources = {name: str(study.rounds["source"].iloc[0]) for name, study in everything.items()}
-write_search(search, write)
+shown = studies | {name: found.study for name, found in clean.items()}
+sources = {name: str(study.rounds["source"].iloc[0]) for name, study in shown.items()}
+search.write(write)
 for name, found in clean.items():
     tables.write_table(found.table().reset_index(), f"clean_{name.removesuffix(CLEAN)}", write)
 tables.write_table(tables.configuration_table(settings), "configuration", write)
@@ -216,6 +241,9 @@ tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
+traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
+tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
+tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)
 
 # %% [markdown]
 # **The qualitative table.** For each column the best mean over seeds gets two marks, a mean in the better half of the

@@ -18,6 +18,10 @@ COMMANDS = {
     "show": ("qfl_core.runs.command:add_show", "show a run's rounds and origin"),
     "data": ("qfl_core.data.command:add_data", "find or download the official files, and say what will be used"),
     "protocol": ("qfl_core.studies.protocol.command:add_protocol", "search the readings of the paper's open points"),
+    "fidelity": (
+        "qfl_core.studies.fidelity.command:add_fidelity",
+        "measure what other readings of the paper change, and write docs/fidelity.md",
+    ),
     "hardware": ("qfl_core.hardware.command:add_hardware", "validate trained models on a simulated or real device"),
     "federate": (
         "qfl_core.network.command:add_federate",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 from flwr.app import Context, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
 from qfl_core.network.app import client_app
@@ -12,10 +14,23 @@ from qfl_core.network.app import client_app
 RUN_CONFIG = {"experiment": "", "results-dir": "", "data-dir": "", "timeout": 20.0, "wait": 1.0, "min-clients": 2}
 
 
-class FakeGrid:
-    """Nodes 100, 101, ... with the given node configs; ``down`` and ``up`` hold what crossed the wire."""
+def through_bytes(message: Message) -> Message:
+    """Return the message with a content that was written to bytes and read back, as on a network."""
+    if message.has_content():
+        written = {name: part.deflate() for name, part in get_all_nested_objects(message.content).items()}
+        message.content = inflate_object_from_contents(message.content.object_id, written)
+    return message
 
-    def __init__(self, config, node_configs, app=client_app, silent=()):
+
+class FakeGrid:
+    """Nodes 100, 101, ... with the given node configs; ``down`` and ``up`` hold what crossed the wire.
+
+    A node in ``silent`` never answers; ``loses(message, copies)`` may answer a message, of which so many went to its
+    node before, instead of the node: with an error, or with None, which loses it.
+    """
+
+    def __init__(self, config, node_configs, app=client_app, silent=(), loses=None):
+        self.loses, self._copies = loses, {}
         self.run_config = RUN_CONFIG | {"experiment": config.to_json()}
         self.nodes = {100 + i: node for i, node in enumerate(node_configs)}
         self.app, self.silent = app, set(silent)
@@ -30,7 +45,7 @@ class FakeGrid:
         for message in messages:
             identifier = f"m{next(self._numbers)}"
             message.metadata.__dict__["_message_id"] = identifier
-            self.down.append(message)
+            self.down.append(through_bytes(message))
             self._waiting[identifier] = message
             identifiers.append(identifier)
         return identifiers
@@ -39,11 +54,18 @@ class FakeGrid:
         replies = []
         for identifier in list(identifiers):
             message = self._waiting[identifier]
-            node = message.metadata.dst_node_id
-            if node in self.silent:
+            if message is None or (node := message.metadata.dst_node_id) in self.silent:
                 continue
-            context = Context(1, node, self.nodes[node], RecordDict(), self.run_config)
-            reply: Message = self.app(message, context)
-            self.up.append(reply)
-            replies.append(reply)
+            reply = self._reply(node, message)
+            self._waiting[identifier] = None  # what is lost is lost, and nothing is answered twice
+            if reply is not None:
+                self.up.append(through_bytes(reply))
+                replies.append(reply)
         return replies
+
+    def _reply(self, node, message) -> Message | None:
+        key = (node, message.metadata.message_type, message.content.object_id)
+        copies = self._copies[key] = self._copies.get(key, -1) + 1
+        if self.loses and (lost := self.loses(message, copies)) is not False:
+            return lost
+        return self.app(message, Context(1, node, self.nodes[node], RecordDict(), self.run_config))

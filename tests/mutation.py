@@ -46,10 +46,15 @@ class Mutation:
 
 MUTATIONS = (
     # Algorithm 1
-    Mutation("proximal term without its square", "((theta - self.anchor) ** 2)", "np.abs(theta - self.anchor)", CLIENT),
+    Mutation(
+        "proximal term without its square",
+        "cumsum((theta - self.anchor) ** 2",
+        "cumsum(np.abs(theta - self.anchor)",
+        CLIENT,
+    ),
     Mutation("proximal term without its half", "0.5 * self.mu", "self.mu", CLIENT),
     Mutation("proximal term rewards distance", "0.5 * self.mu", "-0.5 * self.mu", CLIENT),
-    Mutation("penalty dropped from the objective", "samples, p) + self.penalty(theta)", "samples, p)", CLIENT),
+    Mutation("penalty dropped from the objective", "loss.value)[0] + self.penalty(theta)", "loss.value)[0]", CLIENT),
     Mutation("penalty dropped from Adam's gradient", " + self.mu * (theta - self.anchor)", "", CLIENT),
     Mutation("best unfold by argmax", "np.argmin(val_loss, axis=1)", "np.argmax(val_loss, axis=1)", CLIENT),
     Mutation("last unfold instead of the best", "np.argmin(val_loss, axis=1) + 1", "np.full(clients, unfolds)", CLIENT),
@@ -57,12 +62,14 @@ MUTATIONS = (
     Mutation("upload of the unfold before", "len(models)), selected - 1]", "len(models)), selected - 2]", CLIENT),
     Mutation(
         "unfolds all start from the broadcast",
-        "        theta, before = end, after\n",
-        "        before = after\n",
+        "        theta = end\n",
+        "",
         CLIENT,
     ),
     Mutation("projection radius ignored", "clipped = length > radius", "clipped = length > np.inf", CLIENT),
-    Mutation("loss change with the wrong sign", "(before - after) / np", "(after - before) / np", CLIENT),
+    Mutation(
+        "loss change with the wrong sign", "(self.before - self.after) / np", "(self.after - self.before) / np", CLIENT
+    ),
     Mutation("virtual rounds share the real shots", 'f"{sent.purpose}-shots"', '"round-shots"', META),
     # The SPSA block
     Mutation("SPSA step uphill", "theta = theta - eta[:, None]", "theta = theta + eta[:, None]", SPSA),
@@ -93,7 +100,7 @@ MUTATIONS = (
         'phi=phi_minus), trainer, "round")',
         META,
     ),
-    Mutation("refined a round too late", "(t + 1) % period == 0", "t % period == 0", META),
+    Mutation("refined a round too late", "done % period == 0", "t % period == 0", META),
 )
 
 

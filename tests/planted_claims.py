@@ -34,6 +34,8 @@ TOLD = {
 }
 COLUMNS = ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap")
 STEADY, UNSTEADY = 0.004, 0.04
+#: The test metrics in which DUQFL-Prox improves over training.
+IMPROVES = ("f1", "mcc", "roc_auc", "precision", "specificity")
 
 
 @dataclass
@@ -71,6 +73,9 @@ def planted_run(dataset: str, method: str, seed: int, told=TOLD, acts_as: str | 
     for part, sigma in (("test", noise), ("val", 0.15)):
         curves = {metric: 0.5 + jitter(sigma) for metric in CLASSIFICATION}
         table = pd.DataFrame({"round": rounds["round"], "part": part, **curves})
+        if role == "duqfl-prox":
+            for metric in IMPROVES:
+                table[metric] += np.linspace(-0.2, 0.2, ROUNDS)
         if role == "adam-qfl":
             table["recall"] += 0.3
             table["specificity"] -= np.linspace(0, 0.4, ROUNDS)
@@ -95,15 +100,16 @@ def planted_trace(rng: np.random.Generator, role: str, clients: int = 3, unfolds
     )
     trace = index.to_frame(index=False)
     size = len(trace)
+    place = 0.2 * (trace["client"] - 1) + 0.1 * (trace["unfold"] - 3) if told else 0.0
     for rate in ("eta", "delta"):
-        trace[rate] = 0.13 * np.exp(rng.normal(0, 0.2 if told else 0.0005, size))
+        trace[rate] = 0.13 * np.exp(place + rng.normal(0, 0.2 if told else 0.0005, size))
     trace["loss_before"] = 1.0
     gain = (0.05 / trace["unfold"] if told else 0.01 * trace["unfold"] - 0.05) + rng.normal(0, 0.002, size)
     trace["loss_after"] = 1.0 - gain
     selected = np.repeat(rng.integers(1, unfolds, ROUNDS * clients) if told else unfolds, unfolds if told else size)
     trace["selected_unfold"] = selected
     trace["is_selected"] = trace["unfold"] == selected
-    trace["displacement"] = rng.uniform(0.1, 0.3, size)
+    trace["displacement"] = np.minimum(rng.uniform(0.1, 0.2, size) + (trace["eta"] / 2 if told else 0.0), 0.3)
     return trace
 
 
@@ -117,13 +123,14 @@ def world(acts_as: dict[str, str] | None = None, told=TOLD, seeds: int = SEEDS) 
 
 
 def device_table(steady: str = "duqfl-prox", unsteady: str = "default-qfl", kind: str = "fake") -> pd.DataFrame:
-    """Return checkpoints on a device: near the exact ones and steady for one method, neither for the other."""
+    """Return checkpoints on a device: near the exact ones, steady and rising for one method, nothing for the other."""
     rows = []
     for method, sigma in ((steady, 0.005), (unsteady, 0.2)):
         for seed in range(SEEDS):
             rng = np.random.default_rng([seed, int(method == steady)])
             for checkpoint in range(8):
                 row = {"method": method, "seed": seed, "checkpoint": checkpoint}
-                rows.append({**row, "kind": "exact", "accuracy": 0.7})
-                rows.append({**row, "kind": kind, "accuracy": 0.7 + rng.normal(0, sigma)})
+                exact = 0.6 + 0.02 * checkpoint * (method == steady)
+                rows.append({**row, "kind": "exact", "accuracy": exact})
+                rows.append({**row, "kind": kind, "accuracy": exact + rng.normal(0, sigma)})
     return pd.DataFrame(rows)

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 from planted import planted_splits, small
+from planted_claims import device_table, world
 
+from qfl_core.analysis import judge, write_claims
 from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.runs import run_experiment
 from qfl_core.runs.study import REFERENCES, Study
@@ -47,6 +49,13 @@ def planted_figures(folder: Path) -> dict[str, Path]:
     return paths
 
 
+def planted_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return the repository's own tables, and those of the claims in a world where some hold and some fail."""
+    exchanged = {"adam-qfl": "fedprox-qfl", "fedprox-qfl": "adam-qfl"}
+    write_claims(judge(world(exchanged), device_table()), folder)
+    return read_tables(figures_dir("paper") / "tables") | read_tables(folder)
+
+
 def planted_material(folder: Path) -> Material:
     """Return the material of a report, as :func:`tools.report.collect.collect` does for a profile."""
     stored = repository_root() / "notebooks"
@@ -59,6 +68,6 @@ def planted_material(folder: Path) -> Material:
         studies=studies,
         references={"baf": planted_references(0.8)},
         figures=planted_figures(folder / "figures"),
-        tables=read_tables(figures_dir("paper") / "tables"),
+        tables=planted_tables(folder / "tables"),
         notebooks=tuple(ExecutedNotebook.read(stored / f"{name}.ipynb") for name in NOTEBOOKS),
     )

@@ -22,7 +22,7 @@ COLUMNS = [
     "client_test_accuracy",
     "train_test_gap",
     "fairness_gap",
-    "drift",
+    "drift_from_broadcast",
     "val_loss",
     "meta_loss",
     "test_roc_auc",

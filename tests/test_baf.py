@@ -5,6 +5,7 @@ import pytest
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import baf, load_splits
+from qfl_core.data.preprocess import stratified_parts
 from qfl_core.data.standin.baf import generate_baf
 
 SMALL = {"train_size": 300, "val_size": 100, "test_size": 100}
@@ -56,7 +57,7 @@ def test_parts_share_no_row_and_depend_on_the_seed_alone():
 @pytest.mark.parametrize("angle_range", [(0, np.pi), (0, 1), (-2, 5)])
 def test_angles_stay_inside_the_range_also_for_unseen_extremes(place, sample, angle_range):
     extreme = sample.copy()
-    parts = baf.stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
+    parts = stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
     extreme.loc[parts[2], ["velocity_6h", "credit_risk_score"]] = [1e9, -(10**9)]
     place(extreme)
     splits = load(angle_range=angle_range)
@@ -69,7 +70,7 @@ def test_angles_stay_inside_the_range_also_for_unseen_extremes(place, sample, an
 
 
 def test_nothing_is_fitted_on_validation_or_test(place, sample):
-    parts = baf.stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
+    parts = stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
     place(sample)
     before = load()
     changed = sample.copy()
@@ -83,7 +84,7 @@ def test_nothing_is_fitted_on_validation_or_test(place, sample):
 
 
 def test_an_unseen_category_is_encoded_not_refused(place, sample):
-    parts = baf.stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
+    parts = stratified_parts(sample["fraud_bool"].to_numpy(), tuple(SMALL.values()), 0, "baf-parts")
     changed = sample.copy()
     changed.loc[parts[2], "device_os"] = "templeos"
     place(changed)

@@ -23,7 +23,7 @@ def results():
     bench = Bench(quick=True)
     bench.row("a case", "limit", 1000, 0.5)
     bench.row("a case", "ours", 1000, 1.0, 1e-15, 1e-9)
-    values = [0.6, 9_000.0, None, 1.4, 5.0, 250.0, 2_000.0, 6.0, 2_000.0, 3.0]
+    values = [0.9, 9_000.0, None, 1.4, 1.9, 250.0, 2_000.0, 6.0, 2_000.0, 1.7, 2.1, 2.5, 2.5, 1.9]
     bench.ratios = {t.name: v for t, v in zip(TARGETS, values, strict=True) if v is not None}
     return {
         "quick": True,
@@ -38,14 +38,14 @@ def results():
         "rows": bench.rows,
         "targets": bench.targets(),
         "scaling": dict.fromkeys(("samples", "thetas", "clients", "qubits"), points),
-        "training": {"scaling": dict.fromkeys(("rounds", "clients", "samples"), points)},
+        "training": {"scaling": dict.fromkeys(("rounds", "clients", "samples", "many clients"), points)},
     }
 
 
 def test_targets_hold_on_the_right_side():
     by_name = {t.name: t for t in TARGETS}
-    assert by_name["exact: rate / bare matrix product's"].holds(0.5)
-    assert not by_name["exact: rate / bare matrix product's"].holds(0.49)
+    assert by_name["exact: rate / bare matrix product's"].holds(0.8)
+    assert not by_name["exact: rate / bare matrix product's"].holds(0.79)
     assert by_name["shots: time / bare binomial draws'"].holds(1.5)
     assert not by_name["shots: time / bare binomial draws'"].holds(1.51)
 
@@ -85,7 +85,7 @@ def test_table_names_every_target_and_verdict():
     text = table(results())
     for target in TARGETS:
         assert target.name in text
-    assert text.count("reached") == 8
+    assert text.count("reached") == 12
     assert text.count("MISSED") == 1
     assert text.count("not run") == 1
     assert "Cost by qubits" in text
@@ -103,7 +103,7 @@ def test_command_writes_json_and_figures_and_prints_the_table(tmp_path, monkeypa
 
 def test_figure_has_the_circuit_and_the_curves_of_calls_and_runs():
     figure = draw(results(), QNN(2))
-    labels = ["samples", "thetas", "clients", "qubits", "rounds", "clients", "samples"]
+    labels = ["samples", "thetas", "clients", "qubits", "rounds", "clients", "samples", "clients"]
     assert [a.get_xlabel().split()[0] for a in figure.axes[1:]] == labels
 
 

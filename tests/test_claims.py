@@ -1,4 +1,4 @@
-"""Claims: a world as the paper tells it makes each hold, its mirror fail, chance decides none, gaps are told."""
+"""Claims: a world as the paper tells it makes each hold, its mirror fail, chance shows no effect, gaps are told."""
 
 import dataclasses
 
@@ -6,13 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted_claims import TOLD, PlantedRun, device_table, planted_run, world
+from scipy import stats
 
 from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
 from qfl_core.analysis import measures as m
+from qfl_core.analysis.evidence import Evidence
+from qfl_core.analysis.part_tests import supporting
+from qfl_core.analysis.single_run import SingleRun, single_run
 from qfl_core.base.errors import AnalysisError
 from qfl_core.data import load_splits
 from qfl_core.figures.claims import PAGES, VERDICT_STYLE, claim_sheets
 from qfl_core.runs.prepare import make_federation
+from qfl_core.studies.protocol.distance import paper_numbers
 from qfl_core.studies.theory import SMALL, Theory, check_theory, proximal_gradient_error
 
 SOUND = Theory(1e-10, (0.7, 0.8, 0.6, 0.9, 0.7, 0.8, 0.75))
@@ -49,6 +54,7 @@ def test_a_world_as_the_paper_tells_it_makes_the_claim_hold(told, claim):
             assert result.low <= result.estimate <= result.high
             assert result.p <= result.p_corrected <= 0.05
             assert result.effect > 0
+            assert not result.small
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +76,24 @@ def test_a_world_with_exchanged_roles_makes_the_claim_fail(mirrored, number):
     assert verdict.deciding.verdict == "fails"
 
 
-def test_methods_that_differ_by_chance_alone_are_undecided():
+def test_methods_that_differ_by_chance_alone_neither_hold_nor_fail():
     same = {dataset: dict.fromkeys(values, (0.5, 0.5, 0.2, 0.1)) for dataset, values in TOLD.items()}
     runs = world(dict.fromkeys(MIRROR, "duqfl-drift"), same, seeds=6)
     parts = [r for verdict in judge(runs) for r in verdict.parts if r.part.track in runs]
     differences = [r for r in parts if len(r.part.methods) == 2 and r.part.bound == 0]
     assert len(differences) > 30
-    assert {r.verdict for r in differences} == {"undecided"}
+    assert {r.verdict for r in differences} <= {"undecided", "absent"}
 
 
-def one(values_a, values_b, claimed="above", bound=0.0):
+def one(values_a, values_b, claimed="above", bound=0.0, margin=0.02):
     """Judge one part on planted final accuracies of two methods."""
     runs = [
         planted(method, seed, value)
         for method, values in (("duqfl-prox", values_a), ("default-qfl", values_b))
         for seed, value in values.items()
     ]
-    part = Part("a - b", "baf", ("duqfl-prox", "default-qfl"), m.minus(m.final("global_accuracy")), claimed, bound)
+    measure = m.minus(m.final("global_accuracy"))
+    part = Part("a - b", "baf", ("duqfl-prox", "default-qfl"), measure, claimed, bound, margin=margin)
     return judge({"baf": runs}, claims=[Claim("1", "text", "rule", (part,))])[0].parts[0]
 
 
@@ -107,21 +114,37 @@ FLAT = dict.fromkeys(range(8), 0.0)
     [
         (level(0.1), "above", 0.0, "holds"),
         (level(-0.1), "above", 0.0, "fails"),
-        (level(0.1), "above", 0.1, "undecided"),
+        (level(0.1), "above", 0.1, "absent"),  # nothing worth claiming beyond the bound
+        (level(0.1, spread=0.1), "above", 0.1, "undecided"),
         (level(-0.1), "below", 0.0, "holds"),
         (level(0.1), "below", 0.0, "fails"),
+        (level(0.0), "below", 0.0, "absent"),
         (level(0.0), "within", 0.05, "holds"),
         (level(0.1), "within", 0.05, "fails"),
         (level(-0.1), "within", 0.05, "fails"),
         (level(0.05), "within", 0.05, "undecided"),
         (level(0.0, spread=0.2), "within", 0.05, "undecided"),
-        (FLAT, "above", 0.0, "undecided"),
+        (FLAT, "above", 0.0, "absent"),
         (FLAT, "within", 0.05, "holds"),
         (level(0.1, n=3), "above", 0.0, "undecided"),
+        (level(0.1, n=2), "above", 0.0, "undecided"),
     ],
 )
 def test_a_part_is_decided_by_the_side_of_its_bound_that_the_data_show(difference, claimed, bound, verdict):
     assert one(difference, dict.fromkeys(difference, 0.0), claimed, bound).verdict == verdict
+
+
+def test_an_effect_is_absent_only_below_the_margin_and_holds_where_its_sign_is_shown():
+    crossing = {seed: 0.012 * (-1) ** seed + 0.003 for seed in range(10)}
+    flat = dict.fromkeys(crossing, 0.0)
+    assert one(crossing, flat, margin=0.02).verdict == "absent"
+    assert one(crossing, flat, margin=0.005).verdict == "undecided"
+    assert one({seed: -value for seed, value in crossing.items()}, flat, "below", margin=0.02).verdict == "absent"
+    # A sign that is shown is said first; that the effect is smaller than the margin is said with it.
+    tiny = level(0.01, spread=0.001)
+    assert (one(tiny, FLAT).verdict, one(tiny, FLAT).small) == ("holds", True)
+    assert (one(tiny, FLAT, "below").verdict, one(tiny, FLAT, "below").small) == ("fails", True)
+    assert (one(tiny, FLAT, margin=0.005).verdict, one(tiny, FLAT, margin=0.005).small) == ("holds", False)
 
 
 def test_no_difference_seen_is_not_closeness():
@@ -129,15 +152,122 @@ def test_no_difference_seen_is_not_closeness():
     assert one(wide, FLAT, "within", 0.05).verdict == "undecided"
 
 
-def test_more_parts_make_each_harder_to_hold():
-    runs = [planted("duqfl-prox", seed, value) for seed, value in level(0.01).items()]
+def claim_of(claim_id, *columns, n=8):
+    """Return a claim whose parts read given numbers by seed; a part is ``above 0``."""
+    parts = tuple(
+        Part(f"{claim_id} {i}", "baf", ("duqfl-prox",), lambda run, values=values: float(values[run.config.seed]))
+        for i, values in enumerate(columns)
+    )
+    return Claim(claim_id, "text", "rule", parts)
+
+
+def judged(*claims, n=8):
+    return by_id(judge({"baf": [planted_run("baf", "duqfl-prox", seed) for seed in range(n)]}, claims=claims))
+
+
+def test_other_claims_make_a_claim_harder_to_hold_and_its_own_parts_do_not():
+    weak = 0.05 + 0.045 * np.cos(3 * np.arange(8))
     rng = np.random.default_rng(0)
-    part = Part("weak", "baf", ("duqfl-prox",), m.final("global_accuracy"))
-    others = tuple(Part("noise", "baf", ("duqfl-prox",), lambda run: float(rng.normal())) for _ in range(40))
-    alone = judge({"baf": runs}, claims=[Claim("1", "", "", (part,))])[0].parts[0]
-    among = judge({"baf": runs}, claims=[Claim("1", "", "", (part, *others))])[0].parts[0]
-    assert (alone.verdict, among.verdict) == ("holds", "undecided")
-    assert alone.p_corrected == alone.p == among.p < among.p_corrected
+    noise = [claim_of(str(k), rng.normal(0, 1, 8)) for k in range(2, 42)]
+    sure = [1.0 + 0.01 * rng.normal(0, 1, 8) for _ in range(40)]
+    alone = judged(claim_of("1", weak))["1"]
+    crowded = judged(claim_of("1", weak), *noise)["1"]
+    with_sure_parts = judged(claim_of("1", weak, *sure))["1"]
+    assert (alone.verdict, crowded.verdict, with_sure_parts.verdict) == ("holds", "undecided", "holds")
+    assert alone.p_corrected == pytest.approx(3 * alone.parts[0].p)  # three lists share the level
+    assert with_sure_parts.p_corrected <= 2 * alone.p_corrected < crowded.p_corrected
+
+
+def test_a_part_holds_by_itself_in_a_claim_that_does_not():
+    rng = np.random.default_rng(1)
+    found = judged(claim_of("1", 1 + 0.01 * rng.normal(0, 1, 10), 0.5 * rng.normal(0, 1, 10)), n=10)["1"]
+    assert [result.verdict for result in found.parts] == ["holds", "undecided"]
+    assert found.verdict == "undecided"
+    assert found.p_corrected > 0.05
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [(-0.5, "fails"), (0.0, "absent"), (np.nan, "missing"), (0.5, "holds")],
+)
+def test_a_claim_is_as_good_as_its_worst_part(second, verdict):
+    noise = 0.001 * np.random.default_rng(2).normal(0, 1, (2, 10))
+    found = judged(claim_of("1", 0.5 + noise[0], second + noise[1]), n=10)["1"]
+    assert found.verdict == verdict
+    assert found.deciding.verdict == verdict
+
+
+def test_a_claim_that_fails_in_one_part_and_is_absent_in_another_fails():
+    noise = 0.001 * np.random.default_rng(2).normal(0, 1, (2, 10))
+    found = judged(claim_of("1", -0.5 + noise[0], noise[1]), n=10)["1"]
+    assert [result.verdict for result in found.parts] == ["fails", "absent"]
+    assert found.verdict == "fails"
+
+
+def test_within_is_not_corrected_for_its_own_two_ends():
+    close = {seed: 0.02 + 0.01 * np.sin(seed) for seed in range(8)}
+    result = one(close, FLAT, "within", 0.05)
+    assert result.p_corrected == pytest.approx(3 * result.p)
+
+
+# One run alone
+
+
+def test_one_run_shows_a_claim_where_all_its_parts_lie_on_their_side_in_the_same_seed():
+    above, also = np.array([1, 1, -1, -1, 1, 1, 1, 1.0]), np.array([1, -1, 1, -1, 1, 1, 1, 0.0])
+    single = judged(claim_of("1", above, also))["1"].single
+    assert (single.shown, single.seeds, single.share) == (4, 8, 0.5)  # 0 itself is not above 0
+    also[0] = np.nan
+    assert judged(claim_of("1", above, also))["1"].single == SingleRun(3, 7)
+
+
+def test_one_run_is_read_with_each_part_s_own_bound():
+    close = {0: 0.049, 1: -0.049, 2: 0.051, 3: -0.051}
+    parts = {"1": Part("x", "baf", ("duqfl-prox",), m.final("global_accuracy"), "within", 0.05)}
+    parts["2"] = dataclasses.replace(parts["1"], claimed="below", bound=0.0)
+    parts["3"] = dataclasses.replace(parts["1"], claimed="always", bound=0.051)
+    values = pd.Series(close)
+    found = {key: single_run(Claim(key, "", "", (part,)), {key: values}) for key, part in parts.items()}
+    assert {key: single.shown for key, single in found.items()} == {"1": 2, "2": 2, "3": 4}
+
+
+def test_a_share_of_seeds_has_wilson_s_interval():
+    for shown, n in ((0, 10), (5, 10), (10, 10), (37, 150)):
+        reference = stats.binomtest(shown, n).proportion_ci(method="wilson")
+        assert SingleRun(shown, n).interval == pytest.approx((reference.low, reference.high))
+    assert np.isnan(SingleRun().share)
+    assert np.isnan(SingleRun().interval).all()
+
+
+def test_theory_points_have_no_single_run_and_told_claims_are_shown_by_most(told):
+    assert told["T2"].single.seeds == told["T3"].single.seeds == 0
+    assert told["T1"].single == SingleRun(8, 8)
+    assert all(verdict.single.share > 0.5 for key, verdict in told.items() if key not in ("T2", "T3"))
+
+
+# One number, two claims
+
+
+def test_a_part_that_repeats_a_number_and_its_question_is_marked_and_no_other_part_is_one():
+    """Random runs show which parts always have the same evidence: every such pair must be marked."""
+    runs = world(dict.fromkeys(MIRROR, "duqfl-drift"), seeds=3)
+    evidence = Evidence.gather(runs, device_table(), SOUND)
+    parts = {label: part for claim in CLAIMS for label, part in zip(claim.labels, claim.parts, strict=True)}
+    seen, repeated = {}, {}
+    for label, part in parts.items():
+        columns = [column.round(12).tolist() for column in supporting(part, evidence.numbers(part).values.to_numpy())]
+        key = (str(columns), part.margin, part.claimed == "within")
+        if key in seen:
+            repeated[label] = seen[key]
+        seen.setdefault(key, label)
+    assert repeated == {label: part.same_as for label, part in parts.items() if part.same_as} == {"14e": "9c"}
+
+
+def test_a_repetition_has_the_same_evidence_to_the_last_digit(mirrored):
+    first, again = mirrored["9"].parts[2], mirrored["14"].parts[4]
+    assert again.part.same_as == "9c"
+    assert (again.verdict, again.p, again.p_corrected) == (first.verdict, first.p, first.p_corrected)
+    assert (again.estimate, again.low, again.high) == (-first.estimate, -first.high, -first.low)
 
 
 def test_a_missing_method_is_named_and_the_other_claims_are_judged(told_world):
@@ -227,6 +357,19 @@ def test_the_paper_s_numbers_stand_beside_ours(told):
     assert [r.part.paper for r in told["5"].parts] == pytest.approx([0.0193 - 0.0958, 0.0193 - 0.1910])
 
 
+def test_a_claim_is_conditional_where_the_protocol_search_used_its_numbers():
+    """The search's numbers are last-round values by track, metric and method; a claim that tests one is marked."""
+    marked = {claim.id for claim in CLAIMS if claim.conditional}
+    assert marked == {"1", "3", "4", "5", "9", "10", "11", "14", "16"}
+    used = set(paper_numbers(("baf", "genome")).index)
+    for claim in CLAIMS:
+        for part in claim.parts:
+            assert part.conditional == any((part.track, part.column, method) in used for method in part.methods)
+    parts = {label: part for claim in CLAIMS for label, part in zip(claim.labels, claim.parts, strict=True)}
+    assert not any(parts[label].conditional for label in ("14a", "16g", "13a", "2a", "12a"))
+    assert [label for label, part in parts.items() if label.startswith("14") and part.conditional] == ["14d", "14e"]
+
+
 def test_a_steady_trend_is_steady():
     assert m.unsteadiness(np.linspace(0.2, 0.9, 8)) == pytest.approx(0, abs=1e-12)
     assert m.unsteadiness(np.array([0.5, 0.6, 0.5, 0.6])) == pytest.approx(np.std([0.1, -0.1, 0.1], ddof=1))
@@ -240,7 +383,8 @@ def test_measures_read_the_rounds_they_name():
     assert m.final("global_accuracy")(run) == 0.3
     assert m.peak("global_accuracy")(run) == 0.9
     assert m.mean_of_rounds("global_accuracy")(run) == pytest.approx(0.45)
-    assert m.fall("global_accuracy", 1, 2)(run) == pytest.approx(0.85 - 0.35)
+    assert m.third_minus_third("global_accuracy", m.MIDDLE, m.LATE)(run) == pytest.approx(0.85 - 0.35)
+    assert m.third_minus_third("global_accuracy", m.MIDDLE, m.EARLY)(run) == pytest.approx(0.85 - 0.15)
     assert m.late_unsteadiness("global_accuracy")(run) == pytest.approx(np.std([-0.1, -0.4, -0.1], ddof=1))
 
 
@@ -264,7 +408,7 @@ def test_tables_and_files_tell_the_same(told, tmp_path):
     assert text.startswith("23 holds.\n")
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
     assert len(rows) == 23
-    assert {line.replace("\\|", "").count("|") for line in rows} == {12}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {15}
 
 
 def test_the_same_seed_gives_the_same_verdicts(told_world):
@@ -282,12 +426,12 @@ def test_the_forest_plot_has_every_part_once_with_its_verdict(mirrored):
         figure = sheet.draw()
         figure.draw_without_rendering()
         labels += [label.get_text().split()[0] for axis in figure.axes for label in axis.get_yticklabels()]
-        words += [text.get_text().split(",")[0] for axis in figure.axes for text in axis.texts]
+        words += [text.get_text().split(",")[0].removesuffix(" (small)") for axis in figure.axes for text in axis.texts]
         assert figure.get_figwidth() <= 8.3
     assert labels == drawn
     assert sorted(words) == sorted(parts["verdict"])
     shown = [style for name, style in VERDICT_STYLE.items() if name != "missing"]
-    assert len({colour for colour, _ in shown}) == len({marker for _, marker in shown}) == 3
+    assert len({colour for colour, _ in shown}) == len({marker for _, marker in shown}) == 4
 
 
 def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkeypatch):

@@ -12,7 +12,7 @@ from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.figures import studies
 from qfl_core.runs.study import get_study
-from qfl_core.studies.clean import POOLED, CleanStudy, _margin, clean_study, encoding_search, with_executions
+from qfl_core.studies.clean import POOLED, CleanStudy, _margin, _verdicts, clean_study, encoding_search, with_executions
 from qfl_core.studies.pooled import Recipe, pooled_qnn, pooled_scores
 
 QUICK = Recipe(starts=2, steps=40, rate=0.1)
@@ -60,6 +60,15 @@ def test_pooled_scores_depend_on_data_and_model_alone_and_are_kept(tmp_path):
     pd.testing.assert_frame_equal(first, again)
     with pytest.raises(RunError):
         pooled_scores([config.replace(feature_map="z")], tmp_path, QUICK, train=False)
+
+
+def test_an_encoding_is_compared_with_the_best_of_the_others():
+    means = np.array([0.80, 0.795, 0.77, 0.70])
+    assert _verdicts(means, 0.01) == ["absent", "absent", "lower", "lower"]
+    assert _verdicts(means, 0.035) == ["undecided", "undecided", "undecided", "lower"]
+    assert _verdicts(means, 0.004) == ["higher", "lower", "lower", "lower"]
+    assert _verdicts(means, np.inf) == ["undecided"] * 4
+    assert _verdicts(means[:1], 0.01) == ["absent"]
 
 
 def test_the_encoding_search_ranks_by_validation_and_prefers_the_simplest_of_the_tied(tmp_path):

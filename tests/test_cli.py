@@ -146,12 +146,38 @@ def test_bad_input_is_one_line_and_leaves_no_folder(arguments, message, results,
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["--nonsense"], ["run", "--results="], ["list", "--results="]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([], ["nonsense"], ["--nonsense"], ["run", "--results="], ["list", "--results="]),
+        *(["run", "--results=--"], ["run", "--seed=--"], ["show", "--results=--", "x"], ["protocol", "--out=--"]),
+        *(["run", "--results", "~nobody-has-this-name/x"], ["protocol", "--out=~nobody-has-this-name"]),
+    ],
+)
 def test_a_command_line_without_meaning_is_one_line(arguments, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert status(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["file", "file/x", "loop", "a/" * 1900, "a" * 300])
+def test_a_results_folder_that_cannot_be_written_is_one_line_and_nothing_is_left(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    assert run(folder) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(("qfl_core: cannot write results to ", "qfl_core: [Errno 36] File name too long"))
+    assert told.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
+
+
+def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert main(["list", "--results=~/results"]) == 0
+    assert capsys.readouterr().out == f"no finished run in {tmp_path / 'results'}\n"
 
 
 def test_a_run_that_is_not_there_is_an_error_while_running(results, capsys, tmp_path):
@@ -192,6 +218,7 @@ def test_scientific_notation_is_a_number(results, capsys):
     assert run(results, "--mu", "1e-3") == 0
 
 
+@pytest.mark.outside
 def test_help_names_every_command_and_loads_nothing_heavy():
     code = (
         "import sys\n"
@@ -271,6 +298,7 @@ def test_a_plugin_s_method_is_run_listed_and_shown(plugin, results, capsys):
     assert main(["show", line.split()[0], "--results", results, "--plugin", str(plugin)]) == 0
 
 
+@pytest.mark.outside
 def test_another_process_can_unpickle_what_a_plugin_defines(plugin):
     load_plugin_file(plugin)
     (found,) = joblib.Parallel(n_jobs=2)([joblib.delayed(type)(sys.modules[plugin.stem].Mine())])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from qiskit_machine_learning.utils import algorithm_globals
 from qfl_core.algorithm import optimizers
 from qfl_core.algorithm.client import TRACE, Broadcast, Objective, project, select, train_locally
 from qfl_core.algorithm.controller import Summary, gamma, initial_phi, psi
-from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.losses import cross_entropy
+from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.base.registry import METHOD_NAMES
 from qfl_core.runs.experiment import train
 
@@ -175,18 +177,77 @@ def test_the_controller_reads_the_summary_of_the_unfold_before():
     _, local = train_all(fed, LEARNED, 1)
     batch, change, moved = fed.batch(1), np.zeros(3), np.zeros(3)
     for k in range(3):
-        z = psi(k / 3, 1 / 2, Summary(change, moved / np.sqrt(8)), batch.data_fraction, batch.heterogeneity)
+        told = Summary(np.ones(3), 1 - change, np.ones(3), np.outer(moved, np.eye(8)[0]))
+        z = psi(k / 3, 1 / 2, told, batch.data_fraction, batch.heterogeneity)
         eta, delta = gamma(z, LEARNED, fed.config.eta_bounds, fed.config.delta_bounds)
-        assert np.array_equal(local.trace["eta"][:, k], eta)
-        assert np.array_equal(local.trace["delta"][:, k], delta)
+        assert np.allclose(local.trace["eta"][:, k], eta, rtol=1e-12, atol=0)
+        assert np.allclose(local.trace["delta"][:, k], delta, rtol=1e-12, atol=0)
         before, after = local.trace["loss_before"][:, k], local.trace["loss_after"][:, k]
         change, moved = (before - after) / before, local.trace["displacement"][:, k]
 
 
-def test_an_unfold_starts_from_the_loss_that_the_last_one_reached():
-    _, local = train_all(federation(unfolds=3))
+@pytest.mark.parametrize("shots", [None, 256])
+def test_the_loss_before_an_unfold_is_measured_afresh(shots):
+    """Line 8 measures the point that line 10 of the unfold before measured: other shots, the same exact value."""
+    _, local = train_all(federation(unfolds=3, shots=shots))
     for name in ("loss", "task_loss"):
-        assert np.array_equal(local.trace[f"{name}_before"][:, 1:], local.trace[f"{name}_after"][:, :-1])
+        before, after = local.trace[f"{name}_before"][:, 1:], local.trace[f"{name}_after"][:, :-1]
+        assert np.array_equal(before, after) == (shots is None)
+        assert np.abs(before - after).max() < 0.1
+
+
+def test_standardised_features_change_the_rates_of_a_learned_controller_and_not_of_a_new_one():
+    fed = federation(unfolds=3, controller_features="standardised")
+    raw_fed = federation(unfolds=3)
+    same = [train_all(f, PHI)[1].trace["eta"] for f in (fed, raw_fed)]
+    other = [train_all(f, LEARNED)[1].trace["eta"] for f in (fed, raw_fed)]
+    assert np.array_equal(*same)
+    assert not np.isclose(*other).any()
+
+
+@pytest.mark.parametrize("name", ["default-qfl", "fedprox-qfl"])
+def test_a_baseline_with_fixed_rates_is_one_plain_spsa_block(name):
+    mu = 0.3
+    fixed = {"default_spsa": "fixed", "fedprox_spsa": "fixed"}
+    fed = federation(method=METHODS[name], mu=mu, **fixed)
+    _, local = train_all(fed)
+    plain = federation(method=METHODS["duqfl-last"], unfolds=1, spsa_iterations=fed.blocks[1], mu=mu)
+    if name == "fedprox-qfl":
+        plain = federation(
+            method=replace(METHODS["duqfl-last"], proximal=True), unfolds=1, spsa_iterations=fed.blocks[1], mu=mu
+        )
+    assert np.array_equal(local.theta, train_all(plain)[1].theta)
+    assert np.allclose(local.trace["eta"], 0.13)
+    assert set(local.circuits) == {"train", "calibration", "monitor", "validation"}
+    assert local.circuits["calibration"] == 0
+
+
+def test_adam_keeps_its_moments_from_round_to_round_only_if_asked():
+    settings = {"method": METHODS["adam-qfl"], "adam_rates": (0.1,), "adam_steps": 2, "shots": None, "rounds": 2}
+    runs = {kept: list(train(federation(adam_moments=kept, **settings))) for kept in ("kept", "forgotten")}
+    theta = {kept: [np.array(r["state"]["theta"]) for r in records] for kept, records in runs.items()}
+    assert np.array_equal(theta["kept"][1], theta["forgotten"][1])
+    assert not np.allclose(theta["kept"][2], theta["forgotten"][2], atol=1e-6)
+    assert runs["kept"][2]["state"]["memory"]["taken"] == [4.0] * 3
+    assert set(runs["forgotten"][2]["state"]["memory"]) == {"rate"}
+
+
+def test_an_untrained_federation_keeps_its_initial_weights_and_executes_no_training_circuit():
+    fed = federation(method=method_named("untrained"))
+    records = list(train(fed))
+    for record in records[1:]:
+        assert np.allclose(record["state"]["theta"], fed.initial_theta(), atol=1e-14)
+        assert record["global_accuracies"][0]["circuits_train"] == 0
+        assert record["global_accuracies"][0]["drift_from_broadcast"] < 1e-14
+
+
+def test_recall_in_the_trace_is_the_share_of_positive_test_samples_found():
+    fed = federation(method=METHODS["duqfl-last"], unfolds=2, shots=None)
+    _, local = train_all(fed)
+    encoded, y = fed.model.engine.encode(raw(fed).test.X), raw(fed).test.y
+    for i in range(3):
+        p = fed.model.engine.probabilities(encoded, local.theta[i])
+        assert local.trace["test_recall"][i, -1] == pytest.approx((p[y == 1] >= 0.5).mean())
 
 
 def test_local_training_lowers_the_penalised_loss():
@@ -211,10 +272,9 @@ def test_losses_under_shots_use_the_rule_of_half_a_shot():
     assert federation(shots=None).model.margin == 1e-12
     fed = federation(shots=64)
     train = fed.batch(0).train
-    certain = np.zeros((1, len(train.y)))
+    never = cross_entropy(np.zeros((1, len(train.y))), train.y, fed.model.margin)
     share = [part.mean() for part in np.split(train.y, np.cumsum(train.sizes)[:-1])]
-    assert np.allclose(fed.model.task_losses(train, certain)[:, 0], np.log(128) * np.array(share))
-    assert np.allclose(fed.model.val_losses(train, certain)[:, 0], np.log(128) * np.array(share))
+    assert np.allclose(train.means(never)[:, 0], np.log(128) * np.array(share))
 
 
 def test_every_client_and_round_has_directions_of_its_own(monkeypatch):
@@ -243,7 +303,7 @@ def test_upload_is_the_validation_best_unfold(seed):
     fed = federation(unfolds=6, spsa_iterations=1, shots=None, learning_rate=0.9, seed=seed)
     _, local = train_all(fed)
     val = fed.batch(0).val
-    reached = fed.model.val_losses(val, fed.model.probabilities(val, local.theta[:, None], None))[:, 0]
+    reached = fed.model.means(val, local.theta[:, None], None, cross_entropy)[0][:, 0]
     assert np.array_equal(reached, local.trace["val_loss"].min(axis=1))
     assert np.array_equal(local.trace["val_loss"][np.arange(3), local.selected - 1], reached)
 
@@ -254,7 +314,7 @@ def test_upload_is_never_unfold_0_even_where_training_harms():
         fed = federation(unfolds=2, spsa_iterations=1, shots=None, learning_rate=1.0, seed=seed)
         theta, local = train_all(fed)
         val = fed.batch(0).val
-        start = fed.model.val_losses(val, fed.model.probabilities(val, np.tile(theta, (3, 1, 1)), None))[:, 0]
+        start = fed.model.means(val, np.tile(theta, (3, 1, 1)), None, cross_entropy)[0][:, 0]
         harmed += int((start < local.trace["val_loss"].min(axis=1)).sum())
         assert local.selected.min() >= 1
         assert not (local.theta == theta).all(axis=1).any()
@@ -297,7 +357,7 @@ def test_task_and_penalised_losses_differ_by_the_penalty():
     for method in (last, METHODS["fedprox-qfl"]):
         theta, local = train_all(federation(method=method, mu=0.7, unfolds=3))
         trace = local.trace
-        penalty = 0.5 * 0.7 * ((local.theta - theta) ** 2).sum(axis=1)
+        penalty = 0.5 * 0.7 * np.cumsum((local.theta - theta) ** 2, axis=1)[:, -1]  # added from the first to the last
         assert np.array_equal(trace["loss_after"][:, -1], trace["task_loss_after"][:, -1] + penalty)
         assert (penalty > 0).all()
         assert np.array_equal(trace["loss_before"][:, 0], trace["task_loss_before"][:, 0])
@@ -379,7 +439,7 @@ def test_the_trace_has_every_column_for_every_client_and_unfold(name):
 
 def test_a_virtual_round_does_not_touch_the_test_set():
     _, local = train_all(federation(), purpose="virtual")
-    assert set(TRACE) - set(local.trace) == {"test_accuracy"}
+    assert set(TRACE) - set(local.trace) == {"test_accuracy", "test_recall"}
 
 
 class CountingEngine:

@@ -1,12 +1,8 @@
 """Paired comparison: what is used, what is refused, and that intervals and p values mean what they say."""
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from planted_claims import planted_run
 from scipy import stats
 
@@ -19,7 +15,6 @@ from qfl_core.analysis.inference import (
     mean_interval,
     sign_flip_p,
     sign_patterns,
-    step_down,
 )
 from qfl_core.base.errors import AnalysisError
 
@@ -215,64 +210,3 @@ def test_many_seeds_draw_sign_patterns_and_never_return_zero():
     assert (patterns[0] == 1).all()
     assert set(np.unique(patterns)) == {-1, 1}
     assert sign_flip_p(np.full(40, 1.0), rng()) == pytest.approx(1 / 2**14)
-
-
-def by_hand(values):
-    """Return the step-down p values by the textbook, in plain loops."""
-    n, tests = len(values), len(values[0])
-    scale = [sum(row[j] ** 2 for row in values) ** 0.5 for j in range(tests)]
-    flips = [
-        [abs(sum(s * row[j] for s, row in zip(signs, values, strict=True))) / scale[j] for j in range(tests)]
-        for signs in itertools.product((1, -1), repeat=n)
-    ]
-    order = sorted(range(tests), key=lambda j: -flips[0][j])
-    found, largest = [0.0] * tests, 0.0
-    for rank, j in enumerate(order):
-        rest = order[rank:]
-        share = sum(max(flip[i] for i in rest) >= flips[0][j] - 1e-9 for flip in flips) / len(flips)
-        largest = max(largest, share)
-        found[j] = largest
-    return found
-
-
-def test_the_correction_is_the_textbook_s():
-    values = rng(2).normal([0.0, 1.5, 0.5, 3.0], 1.0, (6, 4))
-    assert step_down(values, rng()) == pytest.approx(by_hand(values.tolist()))
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(2, 7), tests=st.integers(1, 6))
-def test_corrected_values_are_never_below_the_plain_ones_and_copies_of_a_test_count_once(seed, n, tests):
-    values = rng(seed).normal(0.7, 1.0, (n, tests))
-    plain = np.array([sign_flip_p(values[:, j], rng()) for j in range(tests)])
-    corrected = step_down(values, rng())
-    assert (corrected >= plain - 1e-12).all()
-    repeated = step_down(np.repeat(values[:, :1], 3, axis=1), rng())
-    assert repeated == pytest.approx(plain[0])
-
-
-def test_sixty_tests_at_ten_seeds_can_still_reject_which_holm_s_bound_cannot():
-    values = rng(3).normal(0, 1, (10, 60))
-    values[:, 0] += 6
-    corrected = step_down(values, rng())
-    plain = sign_flip_p(values[:, 0], rng())
-    assert 60 * plain > 0.05
-    assert corrected[0] < 0.05
-    assert (corrected[1:] > 0.05).all()
-
-
-def test_the_family_wise_error_is_held():
-    generator, trials = rng(5), 400
-    wrong = 0
-    for _ in range(trials):
-        shared = generator.normal(0, 1, (7, 1))
-        wrong += (step_down(shared + generator.normal(0, 1, (7, 15)), generator) <= 0.05).any()
-    assert wrong / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
-
-
-def test_a_test_without_some_seeds_uses_the_others():
-    values = rng(6).normal(1, 1, (8, 2))
-    values[5:, 1] = np.nan
-    alone = sign_flip_p(values[:5, 1], rng())
-    assert step_down(values[:, 1:], rng())[0] == pytest.approx(alone)
-    assert np.isfinite(step_down(values, rng())).all()

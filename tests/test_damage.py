@@ -157,6 +157,33 @@ def test_a_finished_run_with_a_damaged_file_is_told_and_no_other_run_suffers(res
     assert "CHANGED" not in capsys.readouterr().out
 
 
+def test_several_damaged_runs_are_told_line_by_line_and_the_others_are_read(results, capsys):
+    for seed in (2, 3, 4):
+        run(results, CONFIG.replace(seed=seed))
+    paths = {found.config.seed: found.path for found in find_runs(results)}
+    (paths[0] / "config.json").write_bytes(b"\xff")
+    (paths[1] / "client_trace.csv").unlink()
+    (paths[2] / "environment.json").write_text("{}")
+    (paths[2] / "DONE").write_bytes(b"")
+    (paths[3] / "global_accuracies.csv").write_bytes(b"")
+    assert main(["list", "--results", str(results)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    lines = {
+        line.split()[0]: line.partition("CHANGED since the run was sealed: ")[2] for line in told.out.splitlines()[1:]
+    }
+    assert lines == {
+        paths[0].name: "config.json",
+        paths[1].name: "client_trace.csv",
+        paths[2].name: "DONE",
+        paths[3].name: "global_accuracies.csv",
+        paths[4].name: "",
+    }
+    for seed, path in paths.items():
+        assert main(["show", path.name, "--results", str(results)]) == (0 if seed == 4 else 1)
+        assert capsys.readouterr().err.count("\n") == (0 if seed == 4 else 1)
+
+
 @pytest.mark.parametrize("name", ["global_accuracies", "validation", "classification_metrics"])
 @pytest.mark.parametrize("value", ["7", "True", "1e999"])
 def test_a_table_whose_columns_were_overwritten_is_told(results, name, value, capsys):

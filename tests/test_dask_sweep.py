@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from qfl_core.runs.sweep import grid, sweep
 distributed = pytest.importorskip("distributed")
 pytestmark = [
     pytest.mark.loopback,
+    pytest.mark.outside,
     pytest.mark.filterwarnings(
         "ignore::DeprecationWarning",
         "ignore::ResourceWarning",
@@ -28,22 +30,34 @@ BASE = load_profile("smoke").config(
 )
 
 
-def kill_a_worker_in_mid_run(cluster, results, killed: list[int]) -> None:
-    """Kill the first worker while its run has written some rounds and is not finished."""
-    worker = next(iter(cluster.workers.values()))
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        journals = [path for path in results.glob("*/*/*/seed-*/*/journal.jsonl") if path.stat().st_size > 0]
-        if len(journals) >= 2:  # both workers are in mid-run
-            killed.append(worker.pid)
-            os.kill(worker.pid, signal.SIGKILL)
-            return
+def hold_at_the_gate(gate: str) -> None:
+    """Let every run of this worker wait after its first round until the file ``gate`` exists."""
+    from qfl_core.runs.journal import Journal
+
+    append = Journal.append
+
+    def append_and_wait(self, record) -> None:
+        append(self, record)
+        while not Path(gate).exists():
+            time.sleep(0.01)
+
+    Journal.append = append_and_wait  # type: ignore[method-assign]
+
+
+def kill_a_worker_in_mid_run(cluster, results: Path, gate: Path, killed: list[int]) -> None:
+    """Kill the first worker when both workers are in mid-run, then open the gate."""
+    while len([path for path in results.glob("*/*/*/seed-*/*/journal.jsonl") if path.stat().st_size > 0]) < 2:
         time.sleep(0.01)
+    worker = next(iter(cluster.workers.values()))
+    killed.append(worker.pid)
+    os.kill(worker.pid, signal.SIGKILL)
+    gate.touch()
 
 
 def test_a_worker_killed_in_mid_sweep_loses_no_run(tmp_path):
     configs = grid(BASE, seed=range(3))
     killed: list[int] = []
+    gate = tmp_path / "gate"
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
@@ -52,11 +66,13 @@ def test_a_worker_killed_in_mid_sweep_loses_no_run(tmp_path):
         local_directory=str(tmp_path / "dask"),
         silence_logs=50,
     ) as cluster:
+        with distributed.Client(cluster) as client:
+            client.run(hold_at_the_gate, str(gate))
         threading.Thread(
-            target=kill_a_worker_in_mid_run, args=(cluster, tmp_path / "results", killed), daemon=True
+            target=kill_a_worker_in_mid_run, args=(cluster, tmp_path / "results", gate, killed), daemon=True
         ).start()
         results = sweep(configs, tmp_path / "results", scheduler=cluster.scheduler_address, progress=False)
-    assert killed, "no worker was killed: the test proves nothing"
+    assert killed
     assert [result.config for result in results] == configs
     assert len(find_runs(tmp_path / "results")) == len(configs)
     assert not any(result.changed_files() for result in results)

@@ -187,14 +187,14 @@ def test_bad_primitives_are_named():
 
 
 def test_density_agrees_with_aer_on_the_same_transpiled_circuit(fez):
-    """A chi-square test at level 1e-4 of the paper's circuit on FakeFez: 12 measured fractions of 8,192 shots each.
+    """A chi-square test at level 1e-4 of the paper's circuit on FakeFez: 6 measured fractions of 8,192 shots each.
 
     The values without noise must fail the same test; otherwise the test could not see the noise.
     """
     backend, simulator, noise_model = fez
     qnn, shots = QNN(4), 8192
     rng = stream(4, "test-density")
-    X, W = rng.uniform(0, 3, (6, 4)), rng.uniform(-3, 3, (2, 16))
+    X, W = rng.uniform(0, 3, (3, 4)), rng.uniform(-3, 3, (2, 16))
     engine = make_engine("density", qnn, backend=backend, noise_model=noise_model)
     assert engine.strategy == "products"
     p = engine.probabilities(engine.encode(X), W)

@@ -13,7 +13,7 @@ from qiskit.quantum_info import Statevector
 
 from qfl_core.base.streams import stream
 from qfl_core.engines import make_engine
-from qfl_core.engines.cached import blas_is_position_free
+from qfl_core.engines.blas import blas_is_position_free
 from qfl_core.engines.qnn import QNN, odd_parity
 from qfl_core.engines.statevector import STRATEGIES
 
@@ -189,7 +189,7 @@ def test_the_slower_product_of_fixed_order_is_exact_too(rng, monkeypatch):
     engine = make_engine("statevector", qnn)
     encoded, W = engine.encode(rng.uniform(0, 3, (20, 3))), rng.uniform(-3, 3, (5, qnn.num_weights))
     fast = engine.probabilities(encoded, W)
-    monkeypatch.setattr("qfl_core.engines.cached.blas_is_position_free", lambda width: False)
+    monkeypatch.setattr("qfl_core.engines.blas.blas_is_position_free", lambda width: False)
     slow = engine.probabilities(encoded, W)
     assert np.abs(slow - fast).max() < 1e-14
     assert np.array_equal(slow[2:3, 4:9], engine.probabilities(encoded.take(np.arange(4, 9)), W[2:3]))
@@ -462,6 +462,7 @@ def test_describe_says_what_ran():
         "engine": "statevector",
         "kind": "exact",
         "shots": None,
+        "compiled": "no",
         "strategy": "products",
         "threads": None,
     }

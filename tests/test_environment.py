@@ -15,12 +15,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ENTRY = re.compile(
-    r"^([A-Za-z0-9._-]+)==([^ ;]+)(?: ; (.+?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
+    r"^([A-Za-z0-9._-]+)(?:\[[^]]+\])?==([^ ;]+)(?: ; (.+?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+    re.M,
 )
 
 
 def lock_entries():
     return [(canonicalize_name(m[1]), m[2], m[3], m[4]) for m in ENTRY.finditer(LOCK)]
+
+
+def installed():
+    return {canonicalize_name(found.metadata["Name"]) for found in importlib.metadata.distributions()}
 
 
 def direct_requirements():
@@ -29,9 +34,25 @@ def direct_requirements():
 
 
 def test_every_pin_of_the_lock_has_hashes():
-    pins = re.findall(r"^[A-Za-z0-9._-]+==", LOCK, re.M)
+    pins = re.findall(r"^[A-Za-z0-9._\[\],-]+==", LOCK, re.M)
     assert len(pins) > 100
     assert len(lock_entries()) == len(pins)
+
+
+def test_the_lock_keeps_extras_so_that_pip_looks_at_no_newer_release():
+    """With "coverage[toml]" asked for and "coverage" pinned, pip met a newer release without a hash and stopped."""
+    asked = {
+        (canonicalize_name(needed.name), extra)
+        for name, *_ in lock_entries()
+        for text in (importlib.metadata.requires(name) if name in installed() else None) or ()
+        if not (needed := Requirement(text)).marker or needed.marker.evaluate({"extra": ""})
+        for extra in needed.extras
+    }
+    pinned = {
+        (canonicalize_name(n), e) for n, es in re.findall(r"^([\w.-]+)\[(.+?)\]==", LOCK, re.M) for e in es.split(",")
+    }
+    assert ("coverage", "toml") in asked
+    assert asked <= pinned
 
 
 def test_the_lock_names_no_index_and_no_machine():

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import json
-import math
 import re
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ from qfl_core.algorithm.server import aggregate
 from qfl_core.base import registry
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.engines import make_engine
-from qfl_core.runs import plugins, sweep
+from qfl_core.runs import plugins
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import make_model, make_qnn
 from qfl_core.runs.results import find_runs
@@ -105,7 +104,6 @@ def test_every_row_of_the_table_has_a_section():
 
 def test_the_study_of_the_page_runs_and_gives_the_extras_numbers_to_the_bit(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep, "WORTH_PROCESSES", math.inf)  # because processes take longer to start than these runs
     page("my_study")
     assert re.search(r"test_roc_auc: my-scaffold - duqfl-best = [+-]\d\.\d+ .* n = 2", capsys.readouterr().out)
     found = {run.config.method: run for run in find_runs("my_results", seed=0)}

@@ -304,13 +304,14 @@ def test_learned_weights_stay_at_the_server_and_give_the_same_bits_over_messages
     pytest.importorskip("flwr")
     from fakegrid import FakeGrid
 
-    from qfl_core.network.nodes import NodeTrainer, Patience
+    from qfl_core.network.asking import Nodes, Patience
+    from qfl_core.network.nodes import NodeTrainer
 
     fields = {}
     for name in ("duqfl-learned", "duqfl-prox"):
         config = small(dataset="breast-cancer", method=name, outer_period=1, participation=0.7)
         prepared, grid = prepare(config), FakeGrid(config, [{"partition-id": i} for i in (2, 0, 1)])
-        nodes = NodeTrainer(grid, prepared.source.sha256, Patience(timeout=0.5, wait=0.2, poll=0.01))
+        nodes = NodeTrainer(Nodes(grid, Patience(timeout=0.5, wait=0.2, poll=0.01)), prepared.source.sha256)
         assert told(prepared.federation, nodes, extras=True) == told(prepared.federation, extras=True)
         messages = [message.content for message in (*grid.down, *grid.up)]
         fields[name] = {(record, field) for content in messages for record in content for field in content[record]}
@@ -498,8 +499,8 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
         expected = (last.loc[row.extra, row.metric] - last.loc[row.base, row.metric]).mean()
         assert row.mean == pytest.approx(expected, abs=1e-12)
         assert row.low <= row.mean <= row.high
-        assert row.verdict == "no difference shown"  # three seeds cannot show one
+        assert row.verdict == "undecided"  # three seeds cannot show anything
     assert found.facts[0] == "data: breast-cancer bundled"
     assert len(found.factors) == 3 * settings.config("breast-cancer").clients
-    assert found.verdict().count("no difference shown") == 2
+    assert found.verdict().count("seeds: 4 undecided") == 2
     assert len(sheet(found).panels) == len(METRICS) + 2

@@ -23,13 +23,15 @@ from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.prepare import prepare
 from qfl_core.runs.run import run_prepared
 
+pytestmark = pytest.mark.outside
+
 # Writes its arguments to its log; a SuperLink then listens on its port, and all wait.
 PROGRAM = """#!{python}
 import socket, sys, time
 print(*sys.argv[1:], flush=True)
 if "--superlink" not in sys.argv:
     server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -39,7 +41,7 @@ def program(tmp_path, monkeypatch):
     script = tmp_path / "program"
     script.write_text(PROGRAM.format(python=sys.executable))
     script.chmod(0o700)
-    monkeypatch.setattr(Deployment, "_program", staticmethod(lambda name: [str(script)]))
+    monkeypatch.setattr(Deployment, "_program", lambda self, name: [str(script)])
     return script
 
 
@@ -61,7 +63,7 @@ def asked(monkeypatch):
 
 
 def wait_for_log(made: Deployment, name: str) -> str:
-    for _ in range(200):
+    for _ in range(2000):  # until it counts as hung
         if text := made.log(name):
             return text
         time.sleep(0.05)
@@ -69,16 +71,21 @@ def wait_for_log(made: Deployment, name: str) -> str:
 
 
 @pytest.mark.loopback
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("insecure", [False, True])
-def test_everything_is_started_with_or_without_keys_and_stopped(program, asked, insecure):
-    with Deployment(insecure=insecure) as made:
+def test_everything_is_started_with_or_without_keys_and_stopped(program, asked, insecure, plain):
+    with Deployment(insecure=insecure, plain=plain) as made:
         made.start_node("node-0", {"partition-id": 0, "data-dir": "/srv/a b"})
         made.start_node("stranger", {"partition-id": 1}, listed=False)
         link, node = wait_for_log(made, "superlink"), wait_for_log(made, "node-0")
         assert f"--host 127.0.0.1 --port {made.port}" in link
         assert '--node-config partition-id=0 data-dir="/srv/a b"' in node
         for told in (link, node, wait_for_log(made, "stranger")):
-            assert ("--insecure" in told, "--ssl-keyfile" in told) == (insecure, not insecure)
+            assert ("--insecure" in told) == insecure
+        assert ("--ssl-keyfile" in link) != insecure
+        assert ("--ssl-keyfile" in node) == (plain and not insecure)  # only Flower's own node opens a port
+        assert ("--port" in node) == plain
+        assert ("--root-certificates" in node) == ("--auth-supernode-private-key" in node) != insecure
         assert ("--enable-supernode-auth" in link) != insecure
         registered = [call[2] for call in asked if call[:2] == ("supernode", "register")]
         assert registered == ([] if insecure else [str(made.folder / "keys" / "node-0.pub")])
@@ -103,6 +110,9 @@ def test_a_superlink_that_does_not_start_is_told_with_its_log_and_leaves_nothing
 
 
 def test_a_program_that_is_not_installed_is_named(monkeypatch, tmp_path):
+    ours, own = (Deployment(insecure=True, plain=plain)._program("flower-supernode") for plain in (False, True))
+    assert ours == [sys.executable, "-m", "qfl_core.network.supernode"]
+    assert own == [str(Path(sys.executable).parent / "flower-supernode")]
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(FederationError, match="flower-superlink is not installed"):
         Deployment(insecure=True).__enter__()

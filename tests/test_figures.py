@@ -1,14 +1,25 @@
 """Figures: equal results give equal bytes, nothing half-written, no axis without a label."""
 
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from test_architecture import PACKAGE, imports
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
+from qfl_core.analysis.untrained import UNTRAINED, level
+from qfl_core.analysis.variation import variation, variation_table, variation_text
 from qfl_core.config import load_profile
-from qfl_core.figures import apply_style, results
-from qfl_core.figures.style import METHOD_COLOURS, write
+from qfl_core.figures import apply_style, controller, drawn, results
+from qfl_core.figures import sheet as sheet_module
+from qfl_core.figures.results import curves_of
+from qfl_core.figures.style import METHOD_COLOURS, steady, write
 from qfl_core.runs.study import get_study
 
 
@@ -16,21 +27,21 @@ from qfl_core.runs.study import get_study
 def study(tmp_path_factory):
     small = {"rounds": 2, "clients": 2, "train_size": 300, "val_size": 100, "test_size": 100, "source": "stand-in"}
     folder = tmp_path_factory.mktemp("results")
-    return get_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox"], [0, 1], folder, **small)
+    return get_study(load_profile("smoke"), "baf", ["default-qfl", "duqfl-prox", UNTRAINED], [0, 1], folder, **small)
 
 
 @pytest.fixture
 def sheets(study):
-    apply_style()
+    apply_style(final=False)
     ours = study.of("duqfl-prox")
     yield [
         results.federated_metrics(study, "federated", "baf"),
         results.classification_curves(study, "metrics_BAF_1", results.CLASSIFICATION_1),
         results.classification_curves(study, "metrics_BAF_2", results.CLASSIFICATION_2, fairness=True),
-        results.controller_behaviour(ours),
-        results.controller_heatmaps(ours),
-        results.loss_shift_trace(ours),
-        results.unfold_level_behaviour(ours),
+        controller.controller_behaviour(ours),
+        controller.controller_heatmaps(ours),
+        controller.loss_shift_trace(ours),
+        controller.unfold_level_behaviour(ours),
         results.cost_per_method({"baf": study}, {"baf": cost_table(study.rounds)}),
     ]
     plt.close("all")
@@ -45,6 +56,21 @@ def test_every_figure_is_labelled_and_tells_its_origin(sheets):
         assert "data: stand-in" in figure.get_supxlabel(), sheet.name
 
 
+def test_every_panel_of_results_has_the_line_of_the_untrained_model(sheets, study):
+    metrics = [*results.FEDERATED, *(f"test_{name}" for name in results.CLASSIFICATION_1 | results.CLASSIFICATION_2)]
+    drawn_panels = [axis for sheet in sheets[:3] for axis in sheet.draw().axes]
+    for axis, metric in zip(drawn_panels, [*metrics, "fairness_gap"], strict=True):
+        (line,) = [line for line in axis.lines if str(line.get_label()).startswith(UNTRAINED)]
+        assert line.get_ydata()[0] == pytest.approx(level(study.rounds, metric)), metric
+        assert line.get_linestyle() == "-."
+        assert line.get_linestyle() not in [other.get_linestyle() for other in axis.lines if other is not line]
+    assert all("untrained: mean over seeds and rounds" in sheet.facts for sheet in sheets[:3])
+
+
+def test_the_untrained_model_costs_nothing(study):
+    assert list(cost_table(study.rounds).index) == ["Default-QFL", "DUQFL-Prox"]
+
+
 def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
     whole = sheets[0].draw()
     for axis, name in zip(whole.axes, sheets[0].panels, strict=True):
@@ -53,10 +79,12 @@ def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
         entries = {text.get_text() for text in alone.legends[0].get_texts()}
         assert entries <= {text.get_text() for text in whole.legends[0].get_texts()}
         assert "DUQFL-Prox" in entries
-        assert alone.get_supxlabel().split() == whole.get_supxlabel().split()
+        told = [figure.get_supxlabel().replace("·", " ").split() for figure in (alone, whole)]  # lines break elsewhere
+        assert told[0] == told[1]
 
 
-def test_neither_legend_nor_footer_covers_a_panel_also_once_written(sheets, tmp_path):
+def test_neither_legend_nor_footer_covers_a_panel_also_once_written(sheets, tmp_path, monkeypatch):
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the places are fixed before it
     for sheet in sheets:
         figure = sheet.draw()
         write(figure, sheet.name, tmp_path)
@@ -73,16 +101,114 @@ def test_no_two_panels_share_a_file(sheets):
     assert len(names) == len(set(names))
 
 
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+
+
 def test_the_same_results_draw_the_same_bytes(sheets, tmp_path):
     for folder in ("one", "two"):
-        sheets[0].save(tmp_path / folder, panels=True, jobs=1 if folder == "one" else 2)
-    first = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+        sheets[0].save(tmp_path / folder, panels=True)
+    one, two = files(tmp_path / "one"), files(tmp_path / "two")
     names = ["federated", *(f"panels/{name}" for name in sheets[0].panels)]
-    assert sorted(map(str, first)) == sorted(f"{name}.{ending}" for name in names for ending in ("pdf", "png"))
-    for path in first:
-        one, two = ((tmp_path / folder / path).read_bytes() for folder in ("one", "two"))
-        assert one == two
-        assert len(one) > 5_000
+    assert sorted(one) == sorted(f"{name}.{ending}" for name in names for ending in ("pdf", "png"))
+    assert one == two
+    assert min(map(len, one.values())) > 5_000
+
+
+@pytest.fixture
+def drawings(monkeypatch):
+    """Return the names of the files that are drawn, in order; their content is a word, because that is faster."""
+    names = []
+
+    def quick(figure, name, folder):
+        names.append(name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        for ending in drawn.ENDINGS:
+            (folder / f"{name}.{ending}").write_bytes(b"drawn")
+        return dict.fromkeys(drawn.ENDINGS, b"drawn")
+
+    monkeypatch.setattr(sheet_module, "write", quick)
+    return names
+
+
+def test_a_figure_is_drawn_once_while_nothing_changes(sheets, tmp_path, drawings):
+    for _ in range(2):
+        sheets[3].save(tmp_path, panels=True)
+    assert drawings == [sheets[3].name, *(f"panels/{name}" for name in sheets[3].panels)]
+
+
+@pytest.mark.parametrize("ending", ["pdf", "png"])
+def test_a_file_that_is_missing_or_edited_is_drawn_again_alone(sheets, tmp_path, drawings, ending):
+    sheet = sheets[6]
+    sheet.save(tmp_path, panels=True)
+    before = files(tmp_path)
+    drawings.clear()
+    panel = f"panels/{next(iter(sheet.panels))}"
+    (tmp_path / f"{sheet.name}.{ending}").unlink()
+    (tmp_path / f"{panel}.{ending}").write_bytes(before[f"{panel}.{ending}"][:-1])
+    sheet.save(tmp_path, panels=True)
+    assert drawings == [sheet.name, panel]
+    assert files(tmp_path) == before
+
+
+def test_a_change_of_data_style_or_code_draws_again_what_it_concerns(sheets, study, tmp_path, drawings, monkeypatch):
+    sheet = sheets[6]
+    sheet.save(tmp_path, panels=True)
+    drawings.clear()
+    shares = next(panel for panel in sheet.panels if panel.startswith("selected"))
+    other = partial(sheet.panels[shares].func, **sheet.panels[shares].keywords | {"title": "Another title"})
+    replace(sheet, panels={**sheet.panels, shares: other}).save(tmp_path, panels=True)
+    assert drawings == [sheet.name, f"panels/{shares}"]  # the other panel holds the same data
+    sheet.save(tmp_path, panels=True)
+    drawings.clear()
+    with plt.rc_context({"lines.linewidth": 3}):
+        sheet.save(tmp_path)
+    sheet.save(tmp_path)
+    assert drawings == [sheet.name] * 2
+    drawings.clear()
+    monkeypatch.setattr(drawn, "_code", lambda: "another code")
+    sheet.save(tmp_path)
+    assert drawings == [sheet.name]
+
+
+def test_a_figure_is_drawn_again_where_the_record_cannot_be_kept(sheets, tmp_path, drawings, monkeypatch):
+    blocked = tmp_path / "a file"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("QFL_CACHE_DIR", str(blocked))
+    for _ in range(2):
+        sheets[7].save(tmp_path / "out")
+    assert drawings == [sheets[7].name] * 2
+
+
+def test_a_digest_tells_values_apart_and_does_not_depend_on_the_object():
+    table = pd.DataFrame({"x": [1.0, 2.0], "y": ["a", "b"]})
+    assert drawn.digest_of(table) == drawn.digest_of(table.copy())
+    others = [
+        table.rename(columns={"x": "z"}), table.iloc[::-1], table.assign(x=[1, 2]), table.assign(y=["a", "c"]),
+        table[["y", "x"]], table["x"], np.array([1.0, 2.0]), np.array([[1.0, 2.0]]), [1.0, 2.0], (1.0, 2.0),
+        ["1.0", 2.0], {"x": 1.0}, {"x": 1}, partial(files, 1), partial(curves_of, by=("a",)), partial(curves_of), None,
+        [["a"], "b"], [["a", "b"]], ["ab"],
+    ]  # fmt: skip
+    digests = {drawn.digest_of(value) for value in [table, *others]}
+    assert len(digests) == len(others) + 1
+
+
+def test_what_has_no_digest_is_refused(study):
+    with pytest.raises(TypeError, match="PosixPath has no digest: give the figure the table that it draws"):
+        drawn.digest_of({"panel": partial(curves_of, table=study)})
+
+
+def test_the_places_of_all_marks_have_nine_digits_once_written(tmp_path):
+    exact = np.array([0.0, 1 / 3, -2e5 / 3, 4e-17, np.nan])
+    figure, axis = plt.subplots(layout="constrained")
+    (line,) = axis.plot(exact, exact)
+    points, area = axis.scatter(exact, exact), axis.fill_between([0, 1], [1 / 3, 2 / 3])
+    write(figure, "marks", tmp_path)
+    told = [0.0, 0.333333333, -66666.6667, 0.0, np.nan]
+    assert np.array_equal(line.get_ydata(), told, equal_nan=True)
+    assert np.array_equal(np.ma.filled(points.get_offsets(), np.nan)[:, 0], told, equal_nan=True)
+    assert {0.333333333, 0.666666667} <= set(area.get_paths()[0].vertices[:, 1])
+    plt.close(figure)
 
 
 def imported(room: str) -> set[str]:
@@ -103,14 +229,48 @@ def test_analysis_and_figures_train_nothing(room):
         assert not [name for name in names if name.startswith(("qfl_core.studies", "qfl_core.figures"))]
 
 
-def test_panels_drawn_in_other_processes_have_the_style_of_this_one(sheets, tmp_path):
-    apply_style(final=False)
-    sheets[0].save(tmp_path, panels=True, jobs=2)
-    name = next(iter(sheets[0].panels))
-    write(sheets[0].draw(name), name, tmp_path)
-    assert (tmp_path / "panels" / f"{name}.pdf").read_bytes() == (tmp_path / f"{name}.pdf").read_bytes()
-
-
 def test_every_method_has_a_colour_of_its_own():
     assert set(METHOD_COLOURS) == set(METHODS)
     assert len(set(METHOD_COLOURS.values())) == len(METHODS)
+
+
+def test_steady_keeps_columns_whose_names_are_numbers():
+    table = pd.DataFrame({1: [1 / 3], 2: [2 / 3]}, index=["a"])
+    shown = steady(table)
+    assert list(shown.columns) == [1, 2]
+    assert shown.loc["a"].tolist() == [0.333333333, 0.666666667]
+
+
+def test_rates_are_drawn_on_a_scale_that_does_not_exaggerate(study):
+    config = study.runs[0].config
+    still = pd.DataFrame({"eta": [0.13, 0.131], "delta": [0.13, 0.129]})
+    scales = controller.rate_scales(config, still)
+    assert [(scale.low, scale.high) for scale in scales.values()] == [(0.065, 0.26)] * 2
+    moved = controller.rate_scales(config, still.assign(delta=[0.13, 0.013]))  # by a factor of ten
+    assert {scale.factor for scale in moved.values()} == {10.5}
+    assert moved["delta"].low < 0.013
+
+
+def test_the_panels_of_the_rates_tell_their_variation(sheets, study):
+    found = variation(study.of("duqfl-prox").table("client_trace"))
+    for sheet in sheets[3:5]:
+        axes = sheet.draw().axes
+        for axis, rate in zip(axes, ("eta", "delta"), strict=False):
+            assert variation_text(found, rate) in axis.get_xlabel(), sheet.name
+    clients, unfolds = (study.table("client_trace")[name].nunique() for name in ("client", "unfold"))
+    assert len(sheets[4].draw().axes[0].texts) == clients * unfolds
+
+
+def test_the_variation_has_the_other_two_averaged_out():
+    grid = pd.MultiIndex.from_product(
+        [[0, 1], range(4), range(2), range(3)], names=["seed", "client", "unfold", "round"]
+    )
+    trace = grid.to_frame(index=False)
+    trace["eta"] = 0.1 * (1 + 0.1 * (2 * trace["unfold"] - 1))  # 0.09 and 0.11
+    trace["delta"] = np.where(trace["seed"] == 0, 0.2, 0.1 + 0.1 * (trace["round"] == 2))
+    found = variation(trace).set_index(["rate", "across"])["mean"]
+    assert found["eta"].tolist() == pytest.approx([0, 10, 0])
+    means = np.array([0.1, 0.1, 0.2])
+    assert found["delta"].tolist() == pytest.approx([0, 0, 50 * means.std() / means.mean()])
+    table = variation_table({("baf", "profile"): trace})
+    assert table[["rate", "across unfolds (%)", "seeds"]].to_numpy()[0].tolist() == ["η", pytest.approx(10), 2]

@@ -30,6 +30,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.outside
 def test_two_processes_write_the_same_file_and_it_is_always_whole(tmp_path):
     path = tmp_path / "shared.txt"
     files.write_text(path, "start\n" * 2000)
@@ -78,6 +79,7 @@ def test_a_missing_folder_is_an_error_of_the_operating_system(tmp_path):
         files.write_text(tmp_path / "nowhere" / "a", "text")
 
 
+@pytest.mark.outside
 def test_the_lock_lets_one_process_in_at_a_time(tmp_path):
     count = tmp_path / "count"
     count.write_text("0")
@@ -86,6 +88,7 @@ def test_the_lock_lets_one_process_in_at_a_time(tmp_path):
     assert count.read_text() == "60"
 
 
+@pytest.mark.outside
 def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path, monkeypatch):
     lock = tmp_path / "new" / "folder" / "lock"
     entered, asked, acquire = [], threading.Event(), files.FileLock.acquire

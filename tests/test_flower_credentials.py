@@ -46,10 +46,75 @@ def test_a_node_key_is_a_pair_of_its_own(tmp_path):
     assert public != keys[1].public_key()
 
 
-def test_an_existing_key_is_not_overwritten(tmp_path):
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_existing_keys_are_not_overwritten_and_their_certificates_stay(tmp_path):
     make_node_key(tmp_path, "node")
+    make_certificates(tmp_path)
+    before = contents(tmp_path)
     with pytest.raises(FileExistsError):
         make_node_key(tmp_path, "node")
+    with pytest.raises(FileExistsError):
+        make_certificates(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_nodes_whose_names_have_points_have_public_keys_of_their_own(tmp_path):
+    for name in ("site.1", "site.2"):
+        make_node_key(tmp_path, name)
+    assert set(contents(tmp_path)) == {"site.1", "site.1.pub", "site.2", "site.2.pub"}
+
+
+def test_the_longest_name_of_a_machine_has_a_certificate(tmp_path):
+    host = ".".join(["a" * 63] * 3)
+    server = x509.load_pem_x509_certificate(make_certificates(tmp_path, (host,)).certificate.read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [host]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *((f"certificates {host}", f"the host '{host}' is not valid") for host in ("é.org", "a..b", "x.org-", "x:80")),
+        ("certificates localhost 10.0.0.0/8", "the host '10.0.0.0/8' is not valid"),
+        (f"certificates {'a' * 64}", "is not valid: expected a name such as server.example.org"),
+        *(
+            (f"node-key {name}", f"key '{name}' is not valid")
+            for name in ("..", "../x", "a/b", "/a", ".a", "a.pub", "é")
+        ),
+        (f"node-key {'a' * 101}", "is not valid: expected up to 100 letters"),
+        ("export nothing.yaml", "the config nothing.yaml cannot be read: No such file or directory"),
+        ("export .", "the config . cannot be read: Is a directory"),
+        ("export binary.yaml", "the config binary.yaml cannot be read: 'utf-8' codec"),
+        ("export broken.yaml", "the config is not valid YAML"),
+        ("export list.json", "settings are a mapping of fields to values, got list"),
+        ("export absent.yaml", "official"),
+    ],
+)
+def test_what_the_command_refuses_leaves_no_folder(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    files = {"binary.yaml": b"\xff", "broken.yaml": b"[", "list.json": b"[]", "absent.yaml": b"source: official"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    assert main(["network", *words.split(), "--out", "new/deep"]) == (1 if "absent" in words else 2)
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == set(files)
+
+
+@pytest.mark.parametrize("out", ["file", "file/x", "loop", "a/" * 2000, "a" * 300])
+def test_a_folder_that_cannot_be_written_is_one_line(out, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["network", "node-key", "node", "--out", out]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("qfl_core: cannot write to ")
+    assert told.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "loop"}
 
 
 def test_the_command_makes_what_a_federation_of_machines_needs(tmp_path, capsys):
@@ -76,7 +141,7 @@ def test_the_command_refuses_to_write_keys_into_the_repository(capsys):
 def test_the_superlink_waits_a_minute_for_a_busy_database():
     from flwr.supercore.constant import SQLITE_PRAGMAS
 
-    from qfl_core.network.superlink import patient
+    from qfl_core.network.flower import patient
 
     changed = dict(set(patient(SQLITE_PRAGMAS)) - set(SQLITE_PRAGMAS))
     assert changed == {"busy_timeout": "60000"}

@@ -1,89 +1,35 @@
-"""A real federation: SuperLink, SuperNodes and apps as processes on loopback, with TLS, keys and faults."""
+"""A real federation: SuperLink, SuperNodes and apps as processes on loopback, with TLS and keys."""
 
-import json
 import os
 import re
 import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
 pytestmark = [
     pytest.mark.flower,
+    pytest.mark.outside,
     pytest.mark.slow,  # real processes: `make test-federation`
     # Flower's command line uses options of its own dependencies that are on their way out.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-from qfl_core.config import load_profile  # noqa: E402
+from deployed import CONFIG, ROOT, assert_equal_runs, finish, settings, start_nodes, until  # noqa: E402
+
 from qfl_core.data import Splits, load_splits  # noqa: E402
 from qfl_core.network.deployment import Deployment  # noqa: E402
 from qfl_core.network.launch import bundle  # noqa: E402
-from qfl_core.network.site import export_client  # noqa: E402
 from qfl_core.runs import find_runs, run_experiment  # noqa: E402
-from qfl_core.runs.folder import RunFolder  # noqa: E402
-from qfl_core.runs.prepare import make_federation  # noqa: E402
-from qfl_core.runs.schema import SCHEMA  # noqa: E402
-
-ROOT = Path(__file__).resolve().parent.parent
-CONFIG = load_profile("smoke").config(
-    "baf", source="stand-in", clients=3, rounds=2, train_size=300, val_size=100, test_size=100, seed=5, outer_period=1
-)
-#: A machine with other work may need long; nothing here waits this long when all is well.
-PATIENCE = 400
-
-
-def settings(config, results, **more) -> dict:
-    common = {"experiment": json.dumps(config.to_dict()), "results-dir": str(results), "timeout": 120.0, "wait": 120.0}
-    return common | more
-
-
-def finish(deployment, run) -> str:
-    """Wait until a run is over; return its state and details."""
-    deadline = time.monotonic() + PATIENCE
-    while not (status := deployment.status(run)).is_over:
-        assert time.monotonic() < deadline, deployment.log("superlink", 60)
-        time.sleep(1)
-    return f"{status.state} {status.details}"
-
-
-def until(condition, what: str):
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(0.2)
-    return found
-
-
-def journal(results) -> list[dict]:
-    paths = sorted(Path(results).glob("*/*/*/seed-*/*/journal.jsonl"))
-    return RunFolder(paths[-1].parent).journal.records() if paths else []
-
-
-def assert_equal_runs(found, expected) -> None:
-    """Both runs have the same weights and controller in every round, to the bit, and the same tables, to the byte."""
-    assert np.array_equal(found.weights, expected.weights)
-    assert (found.path / "global_params.npz").read_bytes() == (expected.path / "global_params.npz").read_bytes()
-    for name in SCHEMA:
-        assert (found.path / f"{name}.csv").read_bytes() == (expected.path / f"{name}.csv").read_bytes(), name
 
 
 @pytest.fixture(scope="module")
 def splits() -> Splits:
     return load_splits(CONFIG)
-
-
-def start_nodes(deployment, splits) -> None:
-    federation = make_federation(CONFIG, splits)
-    for i in range(3):
-        export_client(splits, federation, i, deployment.folder / f"data-{i}")
-        deployment.start_node(f"node-{i}", {"partition-id": i, "data-dir": str(deployment.folder / f"data-{i}")})
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +53,6 @@ def test_a_deployment_gives_the_bits_of_one_process(deployment, app, tmp_path, m
     (found,) = find_runs(tmp_path / "network")
     assert found.environment["transport"] == "flower-deployment"
     assert not found.changed_files()
-    assert not (found.path / "exclusions.csv").exists()
     assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
 
 
@@ -155,101 +100,18 @@ def _listening_beyond_loopback(deployment) -> list[str]:
             if state == "0A" and inode in inodes:
                 checked += 1
                 found += [local] if local.split(":")[0] != loopback else []
-    assert checked >= 4  # the SuperLink and three nodes
+    assert checked == 1  # the SuperLink; nodes open no port
     return found
 
 
-def test_a_run_resumes_after_the_superlink_was_killed_and_started_again(splits, app, tmp_path):
-    """A SuperLink with a database may lose an answer (docs/federation.md): that client is then left out, on record.
-
-    So complete rounds are kept in any case, and the bits are those of one process in the first run without a loss.
-    """
-    with Deployment(database=True) as deployment:
-        start_nodes(deployment, splits)
-        for attempt in range(3):
-            results = tmp_path / f"network-{attempt}"
-            config = CONFIG.replace(lambda_fair=0.2 + 0.1 * attempt)  # another run with the same data
-            wanted = settings(config, results) | {"timeout": 60.0}
-            deployment.submit(app, wanted)
-            until(lambda results=results: len(journal(results)) == 2, "the first round")
-            before = journal(results)
-            deployment.kill("superlink")
-            deployment.start_superlink()
-            assert finish(deployment, deployment.submit(app, wanted)).startswith("finished:completed")
-            (found,) = find_runs(results)
-            assert np.array_equal(found.weights[:2], [record["state"]["theta"] for record in before])
-            if not (found.path / "exclusions.csv").exists():
-                assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
-                return
-    pytest.fail("every run lost an answer")
-
-
-def test_faults_leave_clients_out_and_the_others_go_on(tmp_path):
-    """Six clients, of which 0 and 1 are honest.
-
-    Round 1: 2 sends NaN, 3 answers too late, 4 is killed in mid-round, 5 has no node yet. Round 2: 2 sends a wrong
-    shape, 3 is back, 5 has joined. Round 3: 2 sends a wrong n_i.
-    """
-    config = CONFIG.replace(clients=6, rounds=3)
-    splits, app, timeout = load_splits(config), _faulty_app(tmp_path / "app"), 75.0
-    whole = make_federation(config, splits)
-    results, plan = tmp_path / "results", tmp_path / "plan.json"
-
-    def start(running, i):
-        folder = running.folder / f"data-{i}"
-        export_client(splits, whole, i, folder)
-        running.start_node(f"node-{i}", {"partition-id": i, "data-dir": str(folder), "plan-dir": str(tmp_path)})
-
-    with Deployment() as running:
-        for i in range(3):
-            start(running, i)
-        plan.write_text(json.dumps({"1": {"1": "nan"}, "2": {"1": "shape"}}))
-        ended = finish(running, running.submit(app, settings(config.replace(clients=3), tmp_path / "few")))
-        assert "finished:failed" in ended
-        assert "round 1: 1 of 3 clients gave a valid answer, 2 are needed" in ended
-        assert "client 1: weights that are not finite" in ended
-        assert find_runs(tmp_path / "few") == []
-
-        for mark in tmp_path.glob("asked-*"):
-            mark.unlink()
-        faults = {
-            "2": {"1": "nan", "2": "shape", "3": "size"},
-            "3": {"1": f"late {timeout + 10}"},
-            "4": {"1": "late 600"},
-        }
-        plan.write_text(json.dumps(faults))
-        for i in (3, 4):
-            start(running, i)
-        until(lambda: all("SuperNode ID" in running.log(f"node-{i}", 60) for i in range(5)), "five nodes")
-        run = running.submit(app, settings(config, results, timeout=timeout, wait=5.0))
-        until(lambda: (tmp_path / "asked-4-1").exists(), "client 4 in the first round")
-        running.kill("node-4")
-        start(running, 5)
-        assert finish(running, run).startswith("finished:completed")
-
-    (found,) = find_runs(results)
-    table = RunFolder(found.path).table("exclusions")
-    reasons = {(row.round, row.client): row.reason for row in table.itertuples()}
-    assert reasons[1, 2] == "weights that are not finite"
-    assert reasons[1, 3] == "no answer within 75 s"
-    assert {(1, 4), (1, 5), (2, 4), (3, 4)} <= set(reasons)
-    assert reasons[2, 2].startswith("theta of shape (3,)")
-    assert reasons[3, 2].startswith("n_i = 1000000, but the client holds")
-    trace = found.clients
-    present = {t: set(rows["client"]) for t, rows in trace.groupby("round")}
-    assert present == {1: {0, 1}, 2: {0, 1, 3, 5}, 3: {0, 1, 3, 5}}
-    for _, rows in trace[trace["unfold"] == 1].groupby("round"):
-        assert rows["aggregation_weight"].to_numpy() == pytest.approx(rows["client_size"] / rows["client_size"].sum())
-    assert not found.changed_files()
-
-
-def _faulty_app(folder: Path) -> Path:
-    bundle(ROOT, folder)
-    (folder / "faulty_app.py").write_text((ROOT / "tests" / "faulty_app.py").read_text())
-    project = folder / "pyproject.toml"
-    text = project.read_text().replace('fab-include = ["LICENSE"]', 'fab-include = ["LICENSE", "faulty_app.py"]')
-    project.write_text(text.replace("qfl_core.network.app:client_app", "faulty_app:client_app"))
-    return folder
+def test_flowers_own_programs_give_the_bits_of_one_process(splits, app, tmp_path):
+    """Whoever does not want our SuperLink and SuperNode takes Flower's, with the same options."""
+    config = CONFIG.replace(rounds=1)
+    with Deployment(plain=True) as running:
+        start_nodes(running, splits, config)
+        assert finish(running, running.submit(app, settings(config, tmp_path / "network"))).startswith("finished:comp")
+    (found,) = find_runs(tmp_path / "network")
+    assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
 
 
 def test_the_simulation_engine_gives_the_bits_of_one_process(app, tmp_path):

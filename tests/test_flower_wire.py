@@ -1,6 +1,7 @@
 """The federation over messages: the same numbers, nothing of a sample on the wire, and wrong answers are left out."""
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ import pytest
 pytest.importorskip("flwr")
 
 from fakegrid import FakeGrid
-from flwr.app import Array, Error, Message, MetricRecord
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from qfl_core.algorithm.client import Broadcast
 from qfl_core.algorithm.meta import is_due, outer_direction
@@ -24,8 +27,9 @@ from qfl_core.config import load_profile
 from qfl_core.data import Splits, load_splits
 from qfl_core.network import app as flower_app
 from qfl_core.network import wire
+from qfl_core.network.asking import LOST, Nodes, Patience
 from qfl_core.network.launch import federate
-from qfl_core.network.nodes import NodeTrainer, Patience
+from qfl_core.network.nodes import NodeTrainer
 from qfl_core.network.site import AGREED, ROWS, export_client, export_server, open_site
 from qfl_core.runs import RunResult, run_experiment
 from qfl_core.runs.experiment import Record, train
@@ -51,7 +55,7 @@ def whole(splits) -> Prepared:
 
 
 def trainer(prepared, grid) -> NodeTrainer:
-    return NodeTrainer(grid, prepared.source.sha256, QUICK)
+    return NodeTrainer(Nodes(grid, QUICK), prepared.source.sha256)
 
 
 def over(prepared, grid) -> Iterator[Record]:
@@ -128,60 +132,70 @@ def test_a_finished_run_over_messages_is_sealed_and_says_how_it_ran(whole, tmp_p
 
 
 def described(content) -> dict[str, tuple]:
-    """List every value of a message with its type and shape."""
+    """List every value of a message with its type and the number of its values; a message has one record."""
+    (record,) = content.values()
     found = {}
-    for record_name, record in content.items():
-        for key, value in record.items():
-            name = f"{record_name}.{key}"
-            if isinstance(value, Array):
-                found[name] = (value.dtype, tuple(value.shape))
-            elif isinstance(value, list):
-                found[name] = (type(value[0]).__name__, (len(value),))
-            else:
-                found[name] = (type(value).__name__, ())
+    for name, value in record.items():
+        found[name] = (type(value[0]).__name__, len(value)) if isinstance(value, list) else (type(value).__name__, 1)
     return found
 
 
 P, K, F = 16, 2, 7  # weights, unfolds, controller features
-DOWN = {
-    "model.theta": ("float64", (P,)),
-    "model.phi": ("float64", (3, 2, F)),  # the real round and two virtual ones
-    "round.t": ("int", ()),
-    "round.participants": ("int", (3,)),
-    "round.purposes": ("str", (3,)),
-    "round.code": ("str", ()),
-    "round.data": ("str", ()),
+DIGESTS = {"code": ("str", 1), "data": ("str", 1)}
+DOWN = DIGESTS | {
+    "train.t": ("int", 1),
+    "train.participants": ("int", 3),
+    "train.purposes": ("str", 3),  # the real round and two virtual ones
+    "train.theta": ("float", P),
+    "train.phi": ("float", 3 * 2 * F),
 }
-DOWN_EVALUATE = {name: kind for name, kind in DOWN.items() if name != "model.phi"} | {
-    "model.theta": ("float64", (3, P)),
-}
+SCORE = {"score.t": ("int", 1), "score.purposes": ("str", 3), "score.theta": ("float", 3 * P)}
+DOWN_EVALUATE = DIGESTS | SCORE
 SUMMARY = {
-    "samples": ("int", ()),
-    "val_samples": ("int", ()),
-    "selected": ("int", ()),
-    "heterogeneity": ("float", ()),
-    "circuits_train": ("int", ()),
-    "circuits_calibration": ("int", ()),
-    "circuits_monitor": ("int", ()),
-    "circuits_validation": ("int", ()),
+    "samples": ("int", 1),
+    "val_samples": ("int", 1),
+    "selected": ("int", 1),
+    "heterogeneity": ("float", 1),
+    "circuits_train": ("int", 1),
+    "circuits_calibration": ("int", 1),
+    "circuits_monitor": ("int", 1),
+    "circuits_validation": ("int", 1),
 }
 REAL = ["eta", "delta", "loss_before", "loss_after", "task_loss_before", "task_loss_after", "train_accuracy"]
-REAL += ["test_accuracy", "val_loss", "val_accuracy", "displacement", "clipped"]
-UP = {"who.client": ("int", ())}
-for b, columns in enumerate((REAL, ["loss_before", "loss_after"], ["loss_before", "loss_after"])):
-    UP[f"upload-{b}.theta"] = ("float64", (P,))
-    UP |= {f"upload-{b}.{column}": ("float64", (K,)) for column in columns}
-    UP |= {f"summary-{b}.{key}": kind for key, kind in SUMMARY.items()}
-UP_EVALUATE = {"who.client": ("int", ()), "who.accuracies": ("float", (3,))}
+REAL += ["test_accuracy", "test_recall", "val_loss", "val_accuracy", "displacement", "clipped"]
+VIRTUAL = ["loss_before", "loss_after", "displacement"]
+WHO = {"client": ("int", 1)}
+
+
+def up(*rounds) -> dict[str, tuple]:
+    """List what goes up for rounds with these trace columns."""
+    found = dict(WHO)
+    for b, columns in enumerate(rounds):
+        found[f"{b}.theta"] = ("float", P)
+        found |= {f"{b}.{column}": ("float", K) for column in columns}
+        found |= {f"{b}.{key}": kind for key, kind in SUMMARY.items()}
+    return found
+
+
+UP = up(REAL, VIRTUAL, VIRTUAL)
+UP_EVALUATE = WHO | {"accuracies": ("float", 3)}
 #: What SCAFFOLD-QFL adds: one client's row of its state, down once and up per broadcast.
-STATE = {"shift": ("float64", (1, P)), "pull": ("float64", (1, P)), "rates": ("float64", (1,))}
+STATE = {"shift": ("float", P), "pull": ("float", P), "rates": ("float", 1)}
+
+
+def test_a_message_is_three_objects_for_flower(whole):
+    """Flower sends and stores every object by requests of its own: the message, its content and the one record."""
+    grid = FakeGrid(CONFIG, partitions(0, 1, 2))
+    list(over(whole, grid))
+    for message in [*grid.down, *grid.up]:
+        assert len(get_all_nested_objects(message)) == 3
 
 
 def test_the_wire_carries_weights_controller_sizes_and_one_number_per_unfold_and_nothing_else(whole):
     grid = FakeGrid(CONFIG, partitions(0, 1, 2))
     list(over(whole, grid))
     assert len(grid.down) == len(grid.up) == 2 * 2 * 3  # rounds, phases, clients
-    for asked, answered in zip(grid.down, grid.up, strict=True):
+    for asked, answered in list(zip(grid.down, grid.up, strict=True))[:6]:  # no outer step follows the last round
         assert answered.has_content()
         if asked.metadata.message_type == "train":
             assert described(asked.content) == DOWN
@@ -191,26 +205,37 @@ def test_the_wire_carries_weights_controller_sizes_and_one_number_per_unfold_and
             assert described(answered.content) == UP_EVALUATE
 
 
+def test_without_an_outer_update_the_next_round_travels_with_the_new_model(splits):
+    config = CONFIG.replace(outer_period=2, rounds=5)
+    prepared, grid = prepare(config, splits), FakeGrid(config, partitions(0, 1, 2))
+    assert comparable(over(prepared, grid)) == comparable(here(prepared))
+    kinds = [message.metadata.message_type for message in grid.down]
+    assert kinds[::3] == kinds[1::3] == kinds[2::3] == 2 * ["train", "train", "evaluate"] + ["train", "evaluate"]
+    real = {"train.purposes": ("str", 1), "train.phi": ("float", 2 * F)}
+    one = {"score.t": ("int", 1), "score.purposes": ("str", 1), "score.theta": ("float", P)}
+    phases = [DOWN | real, DOWN | one, DOWN_EVALUATE]
+    answers = [up(REAL), UP | {"accuracies": ("float", 1)}, UP_EVALUATE]
+    for i, (asked, answered) in enumerate(list(zip(grid.down, grid.up, strict=True))[:18]):  # but for the last round
+        assert described(asked.content) == phases[i // 3 % 3]
+        assert described(answered.content) == answers[i // 3 % 3]
+
+
 def test_a_method_with_memory_adds_its_state_and_one_question_per_node(splits):
     config = CONFIG.replace(method="scaffold-qfl")
     prepared, grid = prepare(config, splits), FakeGrid(config, partitions(0, 1, 2))
     list(over(prepared, grid))
     kinds = [message.metadata.message_type for message in grid.down]
     assert kinds == 3 * ["query"] + 2 * (3 * ["train"] + 3 * ["evaluate"])
-    down = DOWN | {f"state.{name}": kind for name, kind in STATE.items()}
-    up = UP | {f"state-{b}.{name}": kind for b in range(3) for name, kind in STATE.items()}
-    for asked, answered in zip(grid.down, grid.up, strict=True):
-        if asked.metadata.message_type == "query":
-            expected = {name: kind for name, kind in DOWN.items() if name.startswith("round")}
-            del expected["round.purposes"]
-            assert described(asked.content) == expected
-            assert described(answered.content) == {"who.client": ("int", ())}
-        elif asked.metadata.message_type == "train":
-            assert described(asked.content) == down
-            assert described(answered.content) == up
-        else:
-            assert described(asked.content) == DOWN_EVALUATE
-            assert described(answered.content) == UP_EVALUATE
+    expected = {
+        "query": (DIGESTS, WHO),
+        "train": (
+            DOWN | {f"train.state.{name}": kind for name, kind in STATE.items()},
+            UP | {f"{b}.state.{name}": kind for b in range(3) for name, kind in STATE.items()},
+        ),
+        "evaluate": (DOWN_EVALUATE, UP_EVALUATE),
+    }
+    for asked, answered in list(zip(grid.down, grid.up, strict=True))[:9]:  # no outer step follows the last round
+        assert (described(asked.content), described(answered.content)) == expected[asked.metadata.message_type]
 
 
 def test_a_clients_state_goes_to_its_own_node_alone(splits):
@@ -223,7 +248,7 @@ def test_a_clients_state_goes_to_its_own_node_alone(splits):
     last = [message for message in grid.down if message.metadata.message_type == "train"][-3:]
     for message in last:
         client_id = grid.nodes[message.metadata.dst_node_id]["partition-id"]
-        assert message.content["state"]["shift"].numpy().tobytes() == shift[client_id].tobytes()
+        assert message.content["request"]["train.state.shift"] == shift[client_id].tolist()
 
 
 @pytest.mark.parametrize("method", ["adam-qfl", "scaffold-qfl"])
@@ -270,15 +295,22 @@ def assert_same_uploads(found, expected) -> None:
     assert found.circuits == expected.circuits
 
 
-@pytest.mark.parametrize(("method", "phases"), [("duqfl-prox", 1), ("duqfl-learned", 3), ("default-qfl", 1)])
+@pytest.mark.parametrize(
+    ("method", "phases"),
+    [
+        ("duqfl-prox", 2 * ["train", "evaluate"]),
+        ("duqfl-learned", ["train", "evaluate", "evaluate", "evaluate", "train", "evaluate"]),
+        ("default-qfl", ["train", "train", "evaluate"]),  # it has no controller, so no outer update is ever due
+    ],
+)
 def test_new_models_are_scored_together_where_the_uploads_alone_decide_them(splits, method, phases):
     """Learned weights are the server's, so the models of its virtual rounds cannot be foreseen by the network."""
     config = CONFIG.replace(method=method)
     grid = FakeGrid(config, partitions(0, 1, 2))
     list(over(prepare(config, splits), grid))
     kinds = [message.metadata.message_type for message in grid.down]
-    assert kinds == 2 * (3 * ["train"] + 3 * phases * ["evaluate"])
-    assert all(set(described(message.content)) <= set(DOWN) for message in grid.down)  # the learned weights stay
+    assert kinds[::3] == kinds[1::3] == kinds[2::3] == phases
+    assert all(set(described(message.content)) <= {*DOWN, *SCORE} for message in grid.down)  # learned weights stay
 
 
 def test_what_goes_up_has_the_same_size_whatever_the_number_of_samples():
@@ -318,40 +350,68 @@ def corrupted(change):
     return app
 
 
-def in_upload(**changes):
-    def change(reply, _):
-        record = reply.content["upload-0"]
-        for name, value in changes.items():
-            record[name] = Array(value)
-
-    return change
+def saying(**changes):
+    """Return a change of fields of the first upload."""
+    return lambda reply, _: reply.content["answer"].update({f"0.{name}": value for name, value in changes.items()})
 
 
-def in_summary(**changes):
-    return lambda reply, _: reply.content["summary-0"].update(changes)
+def without(name):
+    return lambda reply, _: reply.content["answer"].__delitem__(name)
+
+
+def forged(content):
+    """Return a change that replaces the whole content."""
+    return lambda reply, _: setattr(reply, "content", content)
 
 
 BAD = {
-    "NaN": (in_upload(theta=np.full(P, np.nan)), "weights that are not finite"),
-    "infinite": (in_upload(theta=np.full(P, np.inf)), "weights that are not finite"),
-    "shape": (in_upload(theta=np.zeros(P + 1)), r"theta of shape \(17,\)"),
-    "type": (in_upload(theta=np.zeros(P, np.float32)), "type float32"),
-    "trace shape": (in_upload(eta=np.zeros(50)), r"eta of shape \(50,\)"),
-    "trace NaN": (in_upload(loss_after=np.full(K, np.nan)), "loss_after that is not finite"),
-    "n_i too large": (in_summary(samples=10**6), "n_i = 1000000, but the client holds"),
-    "n_i zero": (in_summary(samples=0), "n_i = 0"),
-    "n_i negative": (in_summary(samples=-5), "n_i = -5"),
-    "selected": (in_summary(selected=9), "selected unfold 9 of 2"),
-    "extra record": (lambda r, _: r.content.update(more=MetricRecord({"x": 1.0})), "records .*'more'"),
-    "extra field": (lambda r, _: r.content["upload-0"].update(X=Array(np.zeros(3))), "fields .*'X'"),
-    "no name": (lambda r, _: r.content.__delitem__("who"), "does not say which client"),
-    "other name": (lambda r, _: r.content["who"].update(client=0), "a second node claims to be client 0"),
-    "not a number": (in_summary(samples=[1.0, 2.0]), "n_i = "),
-    "not readable": (lambda r, _: setattr(r.content["upload-0"]["theta"], "data", b"junk"), "cannot be read"),
-    "name of a list": (lambda r, _: r.content["who"].update(client=[1, 2]), "cannot be read"),
-    "nothing": (lambda r, _: r.content.__delitem__("upload-0"), "records "),
+    "NaN": (saying(theta=[np.nan] * P), "weights that are not finite"),
+    "infinite": (saying(theta=[np.inf] * P), "weights that are not finite"),
+    "absurd": (saying(theta=[1e200] * P), "weights beyond 1e"),
+    "length": (saying(theta=[0.0] * (P + 1)), "theta has 17 values, expected a list of 16 numbers"),
+    "integers": (saying(theta=[0] * P), "theta has 16 values, expected a list of 16 numbers"),
+    "one number": (saying(theta=0.0), "theta has float, expected a list of 16 numbers"),
+    "trace length": (saying(eta=[0.1] * 50), "eta has 50 values"),
+    "n_i too large": (saying(samples=10**6), "n_i = 1000000, but the client holds"),
+    "n_i zero": (saying(samples=0), "n_i = 0"),
+    "n_i negative": (saying(samples=-5), "samples = -5, expected a whole number"),
+    "n_i of a list": (saying(samples=[1.0, 2.0]), "samples = \\[1.0, 2.0\\], expected a whole number"),
+    "selected": (saying(selected=9), "selected unfold 9 of 2"),
+    "circuits": (saying(circuits_train=10**13), "circuits_train = 1"),
+    "label mix": (saying(heterogeneity=1.5), "heterogeneity = 1.5, expected 0 to 1"),
+    "extra record": (lambda r, _: r.content.update(more=MetricRecord({"x": 1.0})), "unknown fields .*'more'"),
+    "extra field": (lambda r, _: r.content["answer"].update(X=[0.0] * 3), "unknown fields .*'X'"),
+    "extra upload": (lambda r, _: r.content["answer"].update({"3.theta": [0.0] * P}), "unknown fields .*'3.theta'"),
+    "extra column": (saying(X=[0.0] * 3), "missing or unknown fields: ..X"),
+    "missing column": (without("0.eta"), "missing or unknown fields: ..eta"),
+    "no name": (without("client"), "does not say which client"),
+    "other name": (lambda r, _: r.content["answer"].update(client=0), "a second node claims to be client 0"),
+    "name of a list": (lambda r, _: r.content["answer"].update(client=[1, 2]), "client = \\[1, 2\\]"),
+    "other record": (forged(RecordDict({"answer": ConfigRecord({"client": 1})})), "does not say which client"),
+    "nothing": (forged(RecordDict()), "does not say which client"),
     "error": (lambda _, m: Message(Error(code=0, reason="no power"), reply_to=m), "its node reports: no power"),
 }
+#: Values outside the range of a trace column, and the highest that is inside.
+LOG_LOSS = np.log(2 * CONFIG.shots)
+OUTSIDE = {
+    "eta": ([-0.1, -np.inf], np.inf),
+    "delta": ([-0.1, -np.inf], np.inf),
+    "loss_before": ([-0.1, 1e300, np.nan, np.inf, LOG_LOSS + 1], LOG_LOSS),
+    "loss_after": ([-0.1, 1e300, np.nan, np.inf, LOG_LOSS + 1], LOG_LOSS),
+    "task_loss_before": ([-0.1, 1e300, np.nan, LOG_LOSS + 1e-6], LOG_LOSS),
+    "task_loss_after": ([-0.1, 1e300, np.nan, LOG_LOSS + 1e-6], LOG_LOSS),
+    "val_loss": ([-0.1, np.nan, LOG_LOSS + 1e-6], LOG_LOSS),
+    "train_accuracy": ([-0.1, 1.1, np.nan], 1.0),
+    "test_accuracy": ([-0.1, 1.1, np.nan], 1.0),
+    "test_recall": ([-0.1, 1.1], 1.0),
+    "val_accuracy": ([-0.1, 1.1, np.nan], 1.0),
+    "displacement": ([-0.1, np.nan, np.inf, 1e200], 0.1),
+    "clipped": ([-1.0, 2.0, np.nan], 1.0),
+}
+for column, (values, _) in OUTSIDE.items():
+    BAD |= {
+        f"{column} {value:g}": (saying(**{column: [0.0, value]}), f"{column} = .*, expected 0 to") for value in values
+    }
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -369,18 +429,26 @@ def test_a_wrong_upload_is_left_out_with_its_reason_and_the_weights_are_renormal
     assert record["global_accuracies"][0]["clients"] == 2
 
 
-def in_state(**changes):
-    return lambda reply, _: reply.content["state-0"].update({name: Array(v) for name, v in changes.items()})
+@pytest.mark.parametrize("column", OUTSIDE)
+def test_the_highest_value_of_a_range_counts(whole, column):
+    change = saying(**{column: [0.0, OUTSIDE[column][1]]})
+    record = list(over(whole, FakeGrid(CONFIG, partitions(0, 1, 2), corrupted(change))))[1]
+    assert record["exclusions"] == []
+
+
+def test_a_rate_that_an_optimiser_does_not_have_and_a_recall_without_positives_may_be_nan(whole):
+    change = saying(eta=[np.nan] * K, delta=[np.nan] * K, test_recall=[np.nan] * K)
+    record = list(over(whole, FakeGrid(CONFIG, partitions(0, 1, 2), corrupted(change))))[1]
+    assert record["exclusions"] == []
 
 
 BAD_STATE = {
-    "NaN": (in_state(pull=np.full((1, P), np.nan)), "state pull that is not finite"),
-    "infinite": (in_state(rates=np.full(1, np.inf)), "state rates that is not finite"),
-    "shape": (in_state(pull=np.zeros((3, P))), r"state pull of shape \(3, 16\)"),
-    "type": (in_state(rates=np.zeros(1, np.float32)), "type float32"),
-    "extra field": (in_state(X=np.zeros(3)), "a state with the fields .*'X'"),
-    "missing field": (lambda r, _: r.content["state-0"].__delitem__("pull"), "a state with the fields"),
-    "no state": (lambda r, _: r.content.__delitem__("state-2"), "records "),
+    "NaN": (saying(**{"state.pull": [np.nan] * P}), "state pull that are not finite"),
+    "infinite": (saying(**{"state.rates": [np.inf]}), "state rates that are not finite"),
+    "length": (saying(**{"state.pull": [0.0] * 3 * P}), "state.pull has 48 values, expected a list of 16 numbers"),
+    "extra field": (saying(**{"state.X": [0.0] * 3}), "missing or unknown fields: ..state.X"),
+    "missing field": (without("0.state.pull"), "missing or unknown fields: ..state.pull"),
+    "no state": (lambda r, _: r.content["answer"].pop("2.state.pull", None) and None, "state.pull"),
 }
 
 
@@ -400,11 +468,11 @@ def test_a_wrong_state_is_left_out_with_its_reason_and_the_server_remembers_the_
 def test_the_aggregate_of_the_others_is_their_own_weighted_mean(whole):
     honest = FakeGrid(CONFIG, partitions(0, 1, 2))
     list(over(whole, honest))
-    uploads = {m.content["who"]["client"]: m.content for m in honest.up[:3]}
+    uploads = {m.content["answer"]["client"]: m.content["answer"] for m in honest.up[:3]}
     change, _ = BAD["NaN"]
     record = list(over(whole, FakeGrid(CONFIG, partitions(0, 1, 2), corrupted(change))))[1]
-    sizes = {i: uploads[i]["summary-0"]["samples"] for i in (0, 2)}
-    mean = sum(sizes[i] * uploads[i]["upload-0"]["theta"].numpy() for i in (0, 2)) / sum(sizes.values())
+    sizes = {i: uploads[i]["0.samples"] for i in (0, 2)}
+    mean = sum(sizes[i] * np.array(uploads[i]["0.theta"]) for i in (0, 2)) / sum(sizes.values())
     assert np.allclose(record["state"]["theta"], mean, atol=1e-14)
 
 
@@ -412,6 +480,98 @@ def test_a_node_that_never_answers_is_left_out_after_the_time_out(whole):
     grid = FakeGrid(CONFIG, partitions(0, 1, 2), silent=[102])
     record = list(over(whole, grid))[1]
     assert [(e["client"], e["reason"]) for e in record["exclusions"]] == [(2, "no answer within 0.5 s")]
+
+
+# Answers that get lost on the way
+
+STUBBORN = Patience(timeout=600, wait=0.2, minimum=2, poll=0.001, again=0.005)
+
+
+def lost(code):
+    """Return Flower's word for a message that got lost."""
+    return lambda message: Message(Error(code=code, reason="Flower's own words"), reply_to=message)
+
+
+@pytest.mark.parametrize("how", [None, *map(lost, LOST)], ids=["nothing comes", *map(str, LOST)])
+@pytest.mark.parametrize("method", ["duqfl-prox", "default-qfl", "scaffold-qfl"])
+def test_what_got_lost_is_asked_again_and_gives_the_same_bits(splits, method, how):
+    """Every message to client 1 gets lost once, or its answer does."""
+    prepared = prepare(CONFIG.replace(method=method), splits)
+    config = prepared.federation.config
+
+    def loses(message, copies):
+        is_lost = message.metadata.dst_node_id == 101 and copies == 0
+        return (how(message) if how else None) if is_lost else False
+
+    grid = FakeGrid(config, partitions(0, 1, 2), loses=loses)
+    stubborn = NodeTrainer(Nodes(grid, STUBBORN), prepared.source.sha256)
+    assert comparable(train(prepared.federation, trainer=stubborn)) == comparable(here(prepared))
+    asked = [message.metadata.dst_node_id for message in grid.down]
+    assert asked.count(101) >= 2 * asked.count(100)
+
+
+def test_a_node_that_is_gone_is_left_out_after_the_time_out_with_flowers_words(whole):
+    gone = lost(ErrorCode.NODE_UNAVAILABLE)
+    grid = FakeGrid(CONFIG, partitions(0, 1, 2), loses=lambda m, _: gone(m) if m.metadata.dst_node_id == 101 else False)
+    record = list(over(whole, grid))[1]
+    reason = "no answer within 0.5 s (Flower's own words)"
+    assert [(e["client"], e["reason"]) for e in record["exclusions"]] == [(1, reason)]
+
+
+def test_a_node_is_asked_again_ever_more_seldom(whole, monkeypatch):
+    clock = itertools.count()  # one second passes whenever somebody looks
+    monkeypatch.setattr("qfl_core.network.asking.time.monotonic", lambda: float(next(clock)))
+    grid = FakeGrid(CONFIG, partitions(0, 1, 2), silent=[102])
+    patience = Patience(timeout=1000, minimum=2, poll=0, again=50)
+    records = train(whole.federation, trainer=NodeTrainer(Nodes(grid, patience), whole.source.sha256))
+    next(records)
+    assert [e["reason"] for e in next(records)["exclusions"]] == ["no answer within 1000 s"]
+    asked = [message.metadata.dst_node_id for message in grid.down if message.metadata.message_type == "train"]
+    assert asked == [100, 101, *[102] * 5]  # after 0, 50, 150, 350 and 750 seconds
+
+
+def test_a_wrong_upload_does_not_spoil_the_scores_that_came_with_it_nor_the_other_way_round(splits):
+    """Without an outer update the training of round 2 comes with the scores of round 1."""
+    prepared = prepare(CONFIG.replace(outer_period=0), splits)
+    config = prepared.federation.config
+
+    def spoiling(change):
+        def app(message, context):
+            reply = flower_app.client_app(message, context)
+            if context.node_config["partition-id"] == 1 and "score.t" in message.content["request"]:
+                change(reply.content["answer"])
+            return reply
+
+        return list(over(prepared, FakeGrid(config, partitions(0, 1, 2), app)))
+
+    _, first, second = spoiling(
+        lambda answer: answer.update({"0.theta": [np.nan] * P}) if "0.theta" in answer else None
+    )
+    assert first["exclusions"] == []
+    assert [(e["client"], e["reason"]) for e in second["exclusions"]] == [(1, "weights that are not finite")]
+    _, first, second = spoiling(lambda answer: answer.update({"accuracies": [7.0]}))
+    assert [(e["client"], e["reason"]) for e in first["exclusions"]] == [(1, SILENT)]
+    assert [(e["client"], e["reason"]) for e in second["exclusions"]] == [(1, SILENT)]
+    assert {row["client"] for row in second["client_trace"]} == {0, 1, 2}
+
+
+SILENT = "trained, but did not score the new global model"
+
+
+def test_a_round_that_too_few_clients_trained_in_advance_stops_the_run_only_when_it_is_due(splits):
+    prepared = prepare(CONFIG.replace(outer_period=0), splits)
+
+    def app(message, context):
+        reply = flower_app.client_app(message, context)
+        if message.content["request"].get("train.t") == 1:
+            reply.content["answer"]["0.theta"] = [np.nan] * P
+        return reply
+
+    records = over(prepared, FakeGrid(prepared.federation.config, partitions(0, 1, 2), app))
+    expected = list(here(prepared))
+    assert comparable([next(records), next(records)]) == comparable(expected[:2])
+    with pytest.raises(FederationError, match="round 2: 0 of 3 clients gave a valid answer, 2 are needed"):
+        next(records)
 
 
 def test_a_client_that_cannot_score_the_new_model_counts_in_the_aggregate_and_is_noted(whole):
@@ -455,10 +615,10 @@ def test_exclusions_are_a_sealed_table_of_the_run(whole, tmp_path):
     assert RunResult(result.path).changed_files() == ["exclusions.csv"]
 
 
-def test_gathering_waits_for_nodes_and_says_how_many_there_are(whole):
+def test_gathering_waits_for_nodes_and_says_how_many_there_are():
     with pytest.raises(FederationError, match="1 of 3 nodes are online after 0.2 s, at least 2 are needed"):
-        trainer(whole, FakeGrid(CONFIG, partitions(0))).gather(3)
-    trainer(whole, FakeGrid(CONFIG, partitions(0, 1))).gather(3)
+        Nodes(FakeGrid(CONFIG, partitions(0)), QUICK).gather(3)
+    Nodes(FakeGrid(CONFIG, partitions(0, 1)), QUICK).gather(3)
 
 
 # A client's side
@@ -467,7 +627,7 @@ def test_gathering_waits_for_nodes_and_says_how_many_there_are(whole):
 def test_a_node_with_other_code_or_other_data_refuses(whole, monkeypatch):
     grid, other = FakeGrid(CONFIG, partitions(0, 1, 2)), "0" * 64
     with pytest.raises(FederationError, match="another copy of the data"):
-        list(train(whole.federation, trainer=NodeTrainer(grid, other, QUICK)))
+        list(train(whole.federation, trainer=NodeTrainer(Nodes(grid, QUICK), other)))
     monkeypatch.setattr("qfl_core.network.nodes.code_digest", lambda: other)
     with pytest.raises(FederationError, match="another version of the training code"):
         list(over(whole, grid))
@@ -483,24 +643,26 @@ def test_a_node_that_serves_no_client_says_so(whole, node, reason):
     assert reason in record["exclusions"][0]["reason"]
 
 
-def test_requests_survive_the_wire_to_the_bit():
-    rng = np.random.default_rng(0)
-    state = {"rate": np.array([0.1, np.nan]), "pull": rng.normal(size=(2, P))}
-    theta, header = rng.normal(size=P), wire.Header(3, (0, 2), "c", "d")
+def test_requests_survive_the_wire_to_the_bit(splits):
+    rng, federation = np.random.default_rng(0), prepare(CONFIG.replace(method="scaffold-qfl"), splits).federation
+    state = {"shift": rng.normal(size=(2, P)), "pull": rng.normal(size=(2, P)), "rates": np.array([0.1, np.nan])}
+    theta = rng.normal(size=P)
     sent = tuple(Broadcast(3, theta, rng.normal(size=(2, F)), p, state) for p in ("round", "virtual"))
-    found = wire.TrainRequest.unpack(wire.TrainRequest(header, sent).pack(2))
-    assert dataclasses.astuple(found.header) == (3, (0, 2), "c", "d")
-    assert [b.theta.tobytes() for b in found.sent] == [theta.tobytes()] * 2
-    assert [b.phi.tobytes() for b in found.sent] == [b.phi.tobytes() for b in sent]
-    assert [(b.t, b.purpose) for b in found.sent] == [(3, "round"), (3, "virtual")]
-    for broadcast in found.sent:
-        assert {name: row.tobytes() for name, row in broadcast.state.items()} == {
-            name: rows[1:].tobytes() for name, rows in state.items()
-        }
     models = rng.normal(size=(2, P))
-    scored = wire.EvaluateRequest.unpack(wire.EvaluateRequest(header, models, ("round", "virtual")).pack())
-    assert scored.models.tobytes() == models.tobytes()
-    assert (scored.header.t, scored.header.participants, scored.purposes) == (3, (0, 2), ("round", "virtual"))
+    scoring = wire.Scoring(2, models, ("round", "virtual"))
+    packed = wire.Request("c", "d", wire.Training((0, 2), sent), scoring).pack(2)
+    assert wire.digests(packed) == ("c", "d")
+    found = wire.Request.unpack(packed, federation, 2)
+    assert (found.code, found.data, found.training.participants, found.training.t) == ("c", "d", (0, 2), 3)
+    assert [b.theta.tobytes() for b in found.training.sent] == [theta.tobytes()] * 2
+    assert [b.phi.tobytes() for b in found.training.sent] == [b.phi.tobytes() for b in sent]
+    assert [(b.t, b.purpose) for b in found.training.sent] == [(3, "round"), (3, "virtual")]
+    for broadcast in found.training.sent:
+        assert {name: (row.shape, row.tobytes()) for name, row in broadcast.state.items()} == {
+            name: (rows[1:].shape, rows[1:].tobytes()) for name, rows in state.items()
+        }
+    assert found.scoring.models.tobytes() == models.tobytes()
+    assert (found.scoring.t, found.scoring.purposes) == (2, ("round", "virtual"))
 
 
 # A participant's folder
@@ -546,6 +708,10 @@ SPOILED = {
     ),
     "round": (lambda f: rewrite(f, lambda t: t[t["round"] != 1]), "no train row for round 1"),
     "test": (lambda f: rewrite(f, lambda t: t[t["part"] != "test"]), "has no test row"),
+    "negative": (lambda f: rewrite(f, lambda t: t.assign(round=-1)), "cannot be read: round -1 is below 0"),
+    "label": (lambda f: rewrite(f, lambda t: t.assign(label="x")), "cannot be read: invalid literal"),
+    "empty": (lambda f: (f / ROWS).write_text(""), "needs part, round, label"),
+    "short line": (lambda f: (f / ROWS).write_text((f / ROWS).read_text() + "train,0\n"), "cannot be read"),
     "part": (lambda f: rewrite(f, lambda t: t.replace("val", "vale")), "part must be train, val or test, got ..vale"),
 }
 

@@ -9,7 +9,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import genome, load_splits
+from qfl_core.data import genome, load_splits, preprocess
 from qfl_core.data.standin.genome import generate_genome
 
 SMALL = {"train_size": 200, "val_size": 60, "test_size": 60}
@@ -91,6 +91,27 @@ def test_kmer_counts_equal_scikit_learn_s(k):
     columns = [words.index(word) for word in vectorizer.get_feature_names_out()]
     assert np.array_equal(ours[:, columns], expected)
     assert ours.sum() == 100 * (200 - k + 1)
+
+
+def test_few_words_are_reduced_by_the_full_solver_and_many_by_the_truncated_one():
+    """The clean track counts words of 4 letters: its published numbers rest on the full solver."""
+    config = ExperimentConfig(dataset="genome", encoding="kmer")
+    assert config.kmer == 4
+    solvers = [genome.kmer_pipeline(config.replace(kmer=k))["pca"].svd_solver for k in range(1, 7)]
+    assert solvers == ["full"] * 4 + ["arpack"] * 2
+    few = config.replace(kmer=6, train_size=2, features=2, clients=2)
+    assert genome.kmer_pipeline(few)["pca"].svd_solver == "full"  # the truncated one cannot return all components
+
+
+def test_the_truncated_solver_gives_the_angles_of_the_full_one_and_the_same_bits_every_time(monkeypatch):
+    config = ExperimentConfig(dataset="genome", encoding="kmer", kmer=5, features=4, train_size=500)
+    bases, _ = generate_genome(300, seed=1)
+    counts = genome.kmer_counts(bases, 5)
+    one, same = (genome.kmer_pipeline(config).fit(counts[:500]).transform(counts) for _ in range(2))
+    assert one.tobytes() == same.tobytes()
+    monkeypatch.setattr(preprocess, "FULL_COLUMNS", 4**6)
+    full = genome.kmer_pipeline(config).fit(counts[:500]).transform(counts)
+    assert np.abs(one - full).max() < 1e-9
 
 
 def test_kmer_features_are_fitted_on_the_training_part_alone(place, entries):
@@ -246,6 +267,7 @@ def test_impossible_encodings_are_refused(changes, message):
         load_splits(ExperimentConfig(dataset="genome", **changes))
 
 
+@pytest.mark.outside
 def test_angles_have_the_same_bits_for_any_number_of_threads_and_any_hash_seed():
     code = (
         "import hashlib; from qfl_core import ExperimentConfig, load_splits; "

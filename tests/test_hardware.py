@@ -387,7 +387,7 @@ def test_the_checkpoint_table_is_what_claim_20_is_judged_on(runs):
     table = checkpoint_table(runs, LOCAL)
     claims = [claim for claim in analysis.CLAIMS if claim.id == "20"]
     (verdict,) = analysis.judge({}, hardware=table, claims=claims)
-    assert verdict.verdict in ("holds", "fails", "undecided")
+    assert verdict.verdict in ("holds", "fails", "absent", "undecided")
     assert verdict.deciding.source == "simulated device (noisy)"
     exact = table[table["kind"] == "exact"]
     assert (exact["tvd"] == 0).all()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # A Python that only plays the notebook runner: it logs the call and writes the output, or fails.
 FAKE_PYTHON = """#!/usr/bin/env bash
-[ "$1" = tools/run_notebook.py ] || exit 0
+[ "$2" = tools.run_notebook ] || exit 0
 notebook=${@: -2:1} output=${@: -1}
 echo "$notebook" >> log
 [ ! -e fail ] || exit 1

@@ -12,7 +12,7 @@ from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.meta import is_due, moved, outer_direction, outer_gradient, refine_controller
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.algorithm.server import federated_round
-from qfl_core.base.streams import stream
+from qfl_core.base.streams import stream, streams
 from qfl_core.runs.experiment import state_from_json, train
 
 PHI = initial_phi(0.13, 0.13)
@@ -115,8 +115,13 @@ def test_a_virtual_round_shares_no_random_stream_with_the_real_one(monkeypatch, 
             names.add(name)
             return stream(seed, name, *indices)
 
+        def spied_many(seed, name, *indices, last, names=names):
+            names.add(name)
+            return streams(seed, name, *indices, last=last)
+
         for module in ("federation", "server"):
             monkeypatch.setattr(f"qfl_core.algorithm.{module}.stream", spied)
+        monkeypatch.setattr("qfl_core.algorithm.federation.streams", spied_many)
         federated_round(fed, begun, purpose=purpose)
     assert len(drawn["virtual"]) == 4  # training shots, directions, scores of the new model, meta-loss
     assert not drawn["round"] & drawn["virtual"]
@@ -158,15 +163,16 @@ def test_virtual_rounds_change_nothing_but_phi(name):
     idle, tried = told(federation(outer_period=1, outer_learning_rate=0, **settings))
     assert idle == frozen
     assert not any(row["updated"] for row in never)
-    assert all(row["updated"] and row["controller_gradient_norm"] > 0 for row in tried)
+    assert [row["updated"] for row in tried] == [True, True, False]  # no round follows the last
+    assert all(row["controller_gradient_norm"] > 0 for row in tried[:2])
     learnt, _ = told(federation(outer_period=1, outer_learning_rate=1.0, **settings))
     assert learnt[:2] == frozen[:2]
     assert learnt[2:] != frozen[2:]
 
 
 def test_a_run_refines_the_controller_from_the_model_that_its_round_started_from():
-    fed = federation(outer_period=2)
-    before, after = list(train(fed))[1:]
+    fed = federation(outer_period=2, rounds=3)
+    before, after = list(train(fed))[1:3]
     expected = refine_controller(fed, state_from_json(before["state"]))
     assert after["state"]["phi"]["controller"] == expected.phi["controller"].tolist()
     (row,) = after["outer_meta"]
@@ -181,7 +187,12 @@ def test_the_controller_is_refined_every_m_rounds():
     fed = federation(rounds=10, outer_period=3)
     assert [t + 1 for t in range(10) if is_due(fed, t)] == [3, 6, 9]
     everywhere = federation(rounds=4, outer_period=1)
-    assert all(is_due(everywhere, t) for t in range(4))
+    assert [is_due(everywhere, t) for t in range(4)] == [True, True, True, False]
+
+
+def test_no_outer_step_is_spent_where_no_round_follows():
+    assert not any(is_due(federation(rounds=5, outer_period=5), t) for t in range(5))
+    assert [t for t in range(6) if is_due(federation(rounds=6, outer_period=5), t)] == [4]
 
 
 def test_a_period_of_zero_freezes_the_controller():
@@ -192,10 +203,10 @@ def test_a_period_of_zero_freezes_the_controller():
 
 
 def test_phi_changes_after_the_rounds_that_are_due_and_no_others():
-    records = train(federation(rounds=4, outer_period=2))
+    records = train(federation(rounds=5, outer_period=2))
     phis = [record["state"]["phi"]["controller"] for record in records]
     assert phis[0] == phis[1] == PHI.tolist()
-    assert phis[1] != phis[2] == phis[3] != phis[4]
+    assert phis[1] != phis[2] == phis[3] != phis[4] == phis[5]
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in CONTROLLED])
@@ -207,11 +218,11 @@ def test_baselines_have_no_outer_step(name):
 
 
 def test_virtual_circuits_are_counted_apart():
-    fed = federation(outer_period=2)
+    fed = federation(outer_period=2, rounds=3)
     records = list(train(fed))
     rows = [row for record in records for row in record["global_accuracies"] if row["round"] > 0]
     real = sum(federated_round(fed, start(fed, 1)).local.circuits.values())
-    assert [row["circuits_virtual"] for row in rows] == [0, 2 * real]
+    assert [row["circuits_virtual"] for row in rows] == [0, 2 * real, 0]
     assert rows[0]["circuits_train"] == 2 * 2 * 2 * len(fed.batch(0).train.y)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from qfl_core.algorithm.hooks import Aggregation, LocalOptimizer
 from qfl_core.algorithm.methods import METHODS, SWITCHES, Method
-from qfl_core.algorithm.optimizers import LibraryAdam, LibrarySpsa, Spsa
+from qfl_core.algorithm.optimizers import Adam, LibrarySpsa, Spsa
 from qfl_core.analysis.tables import roles_table
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import METHOD_NAMES
@@ -42,7 +42,7 @@ def test_every_method_has_a_row_and_no_other():
 
 def test_the_first_and_the_third_train_with_the_librarys_spsa_the_second_with_adam_and_four_unfold():
     kinds = [type(method.optimizer) for method in METHODS.values()]
-    assert kinds == [LibrarySpsa, LibraryAdam, LibrarySpsa, Spsa, Spsa, Spsa, Spsa]
+    assert kinds == [LibrarySpsa, Adam, LibrarySpsa, Spsa, Spsa, Spsa, Spsa]
     assert [method.unfolded for method in METHODS.values()] == [False] * 3 + [True] * 4
 
 
@@ -56,9 +56,9 @@ def test_drift_limits_the_step_and_prox_penalises_it():
     assert (METHODS["duqfl-prox"].projection, METHODS["duqfl-prox"].proximal) == (False, True)
 
 
-def test_default_and_fedprox_differ_by_the_proximal_term_alone():
-    words = {"label": "", "role": ""}
-    plain, prox = (dataclasses.replace(METHODS[name], **words) for name in ("default-qfl", "fedprox-qfl"))
+def test_with_the_same_spsa_default_and_fedprox_differ_by_the_proximal_term_alone():
+    same = {"label": "", "role": "", "optimizer": Spsa(unfolded=False)}
+    plain, prox = (dataclasses.replace(METHODS[name], **same) for name in ("default-qfl", "fedprox-qfl"))
     assert dataclasses.replace(plain, proximal=True) == prox
 
 

@@ -17,7 +17,6 @@ from tools import run_notebook
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-RUNNER = ROOT / "tools" / "run_notebook.py"
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -47,14 +46,14 @@ def test_one_parameters_cell_names_what_the_profiles_name(path):
     assert 'profile = "smoke"' in "".join(tagged[0]["source"])
 
 
-@pytest.mark.parametrize("profile", ["smoke", "paper"])
+@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
 def test_every_section_of_a_profile_belongs_to_one_notebook(profile):
     named = [name for path in NOTEBOOKS for name in papermill.inspect_notebook(str(path)) if name in SECTION_KEYS]
     assert sorted(named) == sorted(load_profile(profile).sections)
 
 
 STUDIES = {
-    *("get_study", "clean_study", "encoding_search", "protocol_search"),
+    *("get_study", "clean_study", "encoding_search"),
     *("sensitivity_study", "controller_study", "extras_study"),
 }
 
@@ -117,13 +116,14 @@ def run(tmp_path: Path, cells: list[str], *options: str) -> tuple[subprocess.Com
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     source, output = tmp_path / "in.ipynb", tmp_path / "out" / "in.ipynb"
     nbformat.write(notebook, source)
-    command = [sys.executable, str(RUNNER), str(source), str(output), "--profile", "smoke", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False), output
+    command = [sys.executable, "-m", "tools.run_notebook", str(source), str(output), "--profile", "smoke", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False), output
 
 
 PARAMETERS = 'profile = ""\nseeds = []\ndatasets = []\nexperiment = {}'
 
 
+@pytest.mark.outside
 def test_the_runner_passes_the_profile_and_its_overrides(tmp_path):
     result, output = run(
         tmp_path, [PARAMETERS, "print(profile, seeds, datasets)"], "--seeds", "3,4", "--datasets", "baf"
@@ -133,6 +133,14 @@ def test_the_runner_passes_the_profile_and_its_overrides(tmp_path):
     assert [p.name for p in output.parent.iterdir()] == ["in.ipynb"]
 
 
+@pytest.mark.outside
+def test_no_warning_about_widgets_is_stored(tmp_path):
+    result, output = run(tmp_path, [PARAMETERS, "import tqdm.auto"])
+    assert result.returncode == 0, result.stderr
+    assert "IProgress" not in output.read_text()
+
+
+@pytest.mark.outside
 def test_a_failed_notebook_leaves_no_target_and_shows_its_cell(tmp_path):
     result, output = run(tmp_path, [PARAMETERS, "answer = 41", "raise ValueError('not forty-two')"])
     assert result.returncode == 1
@@ -141,6 +149,7 @@ def test_a_failed_notebook_leaves_no_target_and_shows_its_cell(tmp_path):
     assert [p.name for p in output.parent.iterdir()] == ["in.failed.ipynb"]
 
 
+@pytest.mark.outside
 def test_an_unknown_parameter_is_refused_before_execution(tmp_path):
     result, output = run(tmp_path, ["profile = ''\nseed = []\ndatasets = []\nexperiment = {}", "1 / 0"])
     assert result.returncode == 2
@@ -148,6 +157,7 @@ def test_an_unknown_parameter_is_refused_before_execution(tmp_path):
     assert not output.parent.exists()
 
 
+@pytest.mark.outside
 def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
     token = "planted-token-0123456789"
     monkeypatch.setenv("QISKIT_IBM_TOKEN", token)

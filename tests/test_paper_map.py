@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 MAP = (ROOT / "README.md").read_text(encoding="utf-8").split("## From the paper to the code")[1].split("\n## ")[0]
 ROWS = [line.strip("|").split("|") for line in MAP.splitlines() if line.startswith("| ")][1:]
-COLUMNS = ("displacement", "drift", "selected_unfold", "is_selected")
+COLUMNS = ("displacement", "drift_from_broadcast", "selected_unfold", "is_selected")
 NAMES = sorted({name for _, _, code in ROWS for name in re.findall(r"`([\w.]+)`", code)} - set(COLUMNS))
 
 

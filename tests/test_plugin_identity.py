@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import importlib
+import importlib.machinery
 import json
 import os
 import subprocess
@@ -58,6 +58,12 @@ def rule(attendance, learned, power=VALUE):
     "a keyword default": """
 def rule(attendance, learned, *, power=VALUE):
     return weights(attendance, power)
+""",
+    "a global, named by a text": """
+POWER = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, globals()["POWER"])
 """,
     "a function that is called": """
 POWER = VALUE
@@ -269,6 +275,12 @@ import my_helper
 def rule(attendance, learned):
     return weights(attendance, my_helper.POWER)
 """,
+    "another file's value, named by a text": """
+import my_helper
+
+def rule(attendance, learned):
+    return weights(attendance, getattr(my_helper, "POWER"))
+""",
     "another file, imported by name": """
 from my_helper import power
 
@@ -372,6 +384,47 @@ def test_the_code_of_the_users_files_counts_also_of_those_that_are_imported_late
     assert run_experiment(load(), folder / "results").path == old
     path.write_text(path.read_text() + "\nMORE = 1\n")
     assert run_experiment(load(), folder / "results").path != old
+
+
+def test_a_library_counts_by_its_code_wherever_it_is_installed(folder, monkeypatch):
+    """A library may be in another folder than Python's own, e.g. the user's, or that of a shared environment."""
+    installed = folder / "other" / "site-packages"
+    installed.mkdir(parents=True)
+    monkeypatch.syspath_prepend(installed)
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text().replace("POWER)", "my_library.power())") + "\nimport my_library\n")
+    library = (
+        "OPEN = iter([1])  # a value that could not be identified in a user's file\ndef power():\n    return OPEN and "
+    )
+    (installed / "my_library.py").write_text(f"{library}1\n")
+    old = run_identity(load(), "data")
+    assert run_identity(load(), "data") == old
+    path.write_text(path.read_text().replace("import my_library", "from my_library import power as by_name"))
+    path.write_text(path.read_text().replace("my_library.power()", "by_name()"))
+    by_name = run_identity(load(), "data")
+    (installed / "my_library.py").write_text(f"{library}2\n")
+    assert run_identity(load(), "data") not in (old, by_name)
+
+
+def test_a_compiled_module_of_the_user_counts_by_its_bytes(folder):
+    """Python itself cannot read this one: it is imported late, if ever."""
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text() + "\ndef late():\n    import my_compiled\n")
+    compiled = folder / f"my_compiled{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    compiled.write_bytes(b"\x7fELF\0\xff")
+    old = run_identity(load(), "data")
+    assert run_identity(load(), "data") == old
+    compiled.write_bytes(b"\x7fELF\0\xfe")
+    assert run_identity(load(), "data") != old
+
+
+def test_an_import_from_above_all_folders_is_no_error(folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(path.read_text() + f"\ndef late():\n    from {'.' * 100} import nothing\n")
+    assert load().method == "mine"
 
 
 @pytest.mark.parametrize("name", ["POWER", "weights"])
@@ -531,6 +584,7 @@ print(json.dumps([REGISTERED["method", "mine"].sha256, str(found.path), (found.p
 """
 
 
+@pytest.mark.outside
 def test_in_a_new_process_the_run_of_an_unchanged_plugin_is_returned(folder):
     """One file has all kinds of values; the processes have other hash seeds, so their sets have other orders."""
     write(folder, 1, "a global")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from check_figures import OURS, PAPER
+from check_figures import OURS, PAPER, PROTOCOL
 from check_figures import TABLES as WRITTEN
 from chromium import BROWSER, chromium
 from planted_report import METHODS, SEEDS, planted_material
@@ -33,7 +33,8 @@ PHONE, DESKTOP = 360, 1440
 ROUNDED = 1e-5  # six digits are kept, and the interval of two seeds multiplies by 12.7
 SMALLEST, READABLE = 12, 4.5  # pixels of a letter; contrast of text, as WCAG's level AA asks
 
-pytestmark = pytest.mark.loopback  # the browser is driven over a port of this machine
+# A browser is driven over a port of this machine.
+pytestmark = [pytest.mark.loopback, pytest.mark.outside]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_every_figure_has_a_caption_and_every_caption_a_figure():
 
 def test_every_table_is_shown():
     written = {path.stem for path in (DRAWN / "tables").glob("*.csv")}
-    assert written | set(WRITTEN) == {*TABLES, *collecting.CLAIM_TABLES}
+    assert written | {*WRITTEN, *PROTOCOL} == {*TABLES, *collecting.CLAIM_TABLES}
 
 
 def test_the_repositorys_figures_leave_the_page_small_enough_for_a_letter():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import re
@@ -19,18 +20,27 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from planted import SEALED, planted_splits, small
 
+from qfl_core.__main__ import main
+from qfl_core.algorithm.client import TRACE
+from qfl_core.algorithm.hooks import BlockResult, LocalOptimizer
+from qfl_core.algorithm.meta import refine_controller
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.algorithm.server import InProcess
-from qfl_core.base.errors import ConfigError, DataError, RunError
+from qfl_core.base.errors import ConfigError, DataError, NotFiniteError, RunError
 from qfl_core.base.registry import METHOD_NAMES
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
-from qfl_core.runs import RunResult, find_runs, identity, load_runs, make_federation, run_experiment
+from qfl_core.engines.qnn import z_map
+from qfl_core.runs import RunResult, experiment, find_runs, identity, load_runs, make_federation, run_experiment
+from qfl_core.runs import folder as folder_module
 from qfl_core.runs import run as runs
 from qfl_core.runs.experiment import train
+from qfl_core.runs.finite import check_finite
 from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.journal import Journal
-from qfl_core.runs.prepare import prepare
+from qfl_core.runs.plugins import register_feature_map, register_loss
+from qfl_core.runs.prepare import make_model, prepare
 from qfl_core.runs.schema import SCHEMA, to_csv
 
 HERE = Path(__file__).parent
@@ -87,12 +97,13 @@ def stop_after(monkeypatch, count):
 COLUMNS = {
     "global_accuracies": """round global_train_accuracy global_val_accuracy global_accuracy client_train_accuracy
         client_test_accuracy client_test_accuracy_min client_test_accuracy_max train_test_gap fairness_gap
-        global_fairness_gap clients drift circuits_train circuits_calibration circuits_monitor circuits_validation
+        global_fairness_gap clients drift_from_broadcast upload_spread
+        circuits_train circuits_calibration circuits_monitor circuits_validation
         circuits_virtual circuits_tuning shots""",
     "validation": "round val_loss client_val_loss meta_loss",
     "client_trace": """round client unfold eta delta loss_before loss_after task_loss_before task_loss_after
-        train_accuracy test_accuracy val_loss val_accuracy displacement clipped selected_unfold is_selected client_size
-        val_size aggregation_weight heterogeneity""",
+        train_accuracy test_accuracy test_recall val_loss val_accuracy displacement clipped selected_unfold is_selected
+        client_size val_size aggregation_weight heterogeneity""",
     "outer_meta": """round meta_loss meta_val_loss omega_fair omega_comm omega_stab updated meta_loss_plus
         meta_loss_minus controller_gradient_norm
         phi_eta_constant phi_eta_unfold phi_eta_round phi_eta_loss_change phi_eta_displacement phi_eta_data_fraction
@@ -231,6 +242,60 @@ def test_a_value_without_a_column_is_refused():
         to_csv([{"round": 0, "extra": 1}], ("round",))
 
 
+_FLOATS = st.floats(width=64)
+_INTEGERS = st.integers(-(2**53), 2**53)
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=5)
+_COLUMNS = st.sampled_from(
+    [_FLOATS, _INTEGERS, st.booleans(), st.none() | _FLOATS, st.none() | _INTEGERS, _INTEGERS | _FLOATS]
+)
+
+
+@given(st.data(), st.integers(0, 6))
+def test_tables_are_written_as_pandas_writes_them(data, rows):
+    kinds = {name: data.draw(_COLUMNS) for name in ("b", "c", "d")}
+    table = [{"a": number, **{name: data.draw(kind) for name, kind in kinds.items()}} for number in range(rows)]
+    table = [{name: value for name, value in row.items() if value is not None} for row in table]
+    columns = ["a", *kinds]
+    expected = pd.DataFrame(table, columns=columns).to_csv(index=False, lineterminator="\n")
+    assert to_csv(table, columns) == expected
+
+
+@given(st.lists(_TEXT, min_size=1))
+def test_texts_are_quoted_as_pandas_quotes_them(texts):
+    table = [{"round": number, "reason": text} for number, text in enumerate(texts)]
+    expected = pd.DataFrame(table).to_csv(index=False, lineterminator="\n")
+    assert to_csv(table, ("round", "reason")) == expected
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMA))
+def test_rows_read_without_pandas_equal_the_table(whole, name):
+    table = whole.table(name)
+    assert pd.DataFrame(whole.rows(name), columns=table.columns).astype(table.dtypes).equals(table)
+
+
+def test_listing_runs_hashes_every_file_once_and_the_config_twice(several, monkeypatch, capsys):
+    hashed, compute = [], folder_module._sha256
+    monkeypatch.setattr(folder_module, "_sha256", lambda path: hashed.append(path) or compute(path))
+    assert main(["list", "--results", str(several)]) == 0
+    counts = {path: hashed.count(path) for path in hashed}
+    assert {path.name for path in counts} == set(SEALED)
+    assert {path.name for path, count in counts.items() if count > 1} == {"config.json"}
+    assert max(counts.values()) == 2
+
+
+def test_runs_with_one_circuit_share_its_compiled_engine(clean_tables):
+    config = small()
+    engine = make_model(config).engine
+    assert make_model(config.replace(method="default-qfl", seed=3, rounds=9)).engine is engine
+    for change in ({"ansatz_reps": 1}, {"feature_map_reps": 1}, {"feature_map": "z"}, {"shots": None}):
+        assert make_model(config.replace(**change)).engine is not engine
+    engines = []
+    for reps in (1, 2):
+        register_feature_map("mine", lambda features, _, reps=reps: z_map(features, reps))
+        engines.append(make_model(config.replace(feature_map="mine")).engine)
+    assert [engine.qnn.feature_map.size() for engine in engines] == [4, 8]
+
+
 def test_the_environment_tells_versions_data_and_engine(whole):
     found = whole.environment
     assert set(found) == {
@@ -367,6 +432,7 @@ def test_reading_a_run_that_another_process_writes_leaves_its_journal_alone(unse
     assert contents(path) == before
 
 
+@pytest.mark.outside
 def test_a_run_killed_at_any_step_ends_in_the_same_bytes(whole, tmp_path):
     codes, errors = crash("every-step", tmp_path)
     assert codes[-1] == [0, 0], errors
@@ -376,6 +442,7 @@ def test_a_run_killed_at_any_step_ends_in_the_same_bytes(whole, tmp_path):
         assert only_run(tmp_path / f"{number}") == contents(whole.path), number
 
 
+@pytest.mark.outside
 def test_adam_killed_at_any_step_ends_in_the_same_bytes(tmp_path):
     config = CONFIG.replace(method="adam-qfl", rounds=1, adam_rates=(0.1,))
     expected = contents(run(tmp_path / "whole", config).path)
@@ -385,6 +452,7 @@ def test_adam_killed_at_any_step_ends_in_the_same_bytes(tmp_path):
         assert only_run(tmp_path / f"{number}", config) == expected, number
 
 
+@pytest.mark.outside
 def test_a_run_ended_at_any_moment_ends_in_the_same_bytes(whole, tmp_path):
     codes, errors = crash("any-moment", tmp_path)
     assert set(codes) <= {0, -signal.SIGPROF}, errors
@@ -394,12 +462,14 @@ def test_a_run_ended_at_any_moment_ends_in_the_same_bytes(whole, tmp_path):
         assert only_run(tmp_path / f"{attempt}") == contents(whole.path)
 
 
+@pytest.mark.outside
 def test_processes_at_once_make_one_run(whole, tmp_path):
     codes, errors = crash("at-once", tmp_path)
     assert codes == [0] * 4, errors
     assert only_run(tmp_path) == contents(whole.path)
 
 
+@pytest.mark.outside
 def test_a_disk_that_fills_inside_a_line_stops_the_run_and_nothing_is_lost(whole, tmp_path):
     codes, errors = crash("disk-fills", tmp_path)
     for first, _, second in codes:
@@ -546,6 +616,9 @@ def test_a_finished_run_on_a_read_only_disk_is_returned(tmp_path, monkeypatch, j
     assert run(tmp_path).path == first.path
     with pytest.raises(RunError, match="cannot write results to .*: Read-only file system"):
         run(tmp_path, repeat=True)
+    assert len(load_runs(tmp_path)) == CONFIG.rounds + 1
+    for command in (["list"], ["show", first.path.name]):
+        assert main([*command, "--results", str(tmp_path)]) == 0
 
 
 def test_looking_up_a_finished_run_creates_nothing(tmp_path):
@@ -570,7 +643,7 @@ def test_a_run_that_cannot_be_prepared_leaves_nothing_behind(tmp_path, monkeypat
 def test_the_digest_covers_what_trains_and_not_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "qfl_core"
     shutil.copytree(HERE.parent / "qfl_core", package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(identity, "__file__", str(package / "runs" / "identity.py"))
+    monkeypatch.setattr(identity.source_code, "__file__", str(package / "base" / "source_code.py"))
     digest = identity.code_digest.__wrapped__
     before = digest()
     assert before == identity.code_digest()
@@ -744,6 +817,101 @@ def test_a_disk_full_while_a_journal_is_mended_stops_the_run_and_it_can_be_resum
         run(results)
         assert only_run(results) == contents(whole.path), number
     assert number > 30
+
+
+# What is not finite
+
+
+@dataclasses.dataclass(frozen=True)
+class Leap(LocalOptimizer):
+    """An optimiser of a user that goes wrong in round 2: it returns weights of this value."""
+
+    value: float
+    calls: list[int] = dataclasses.field(default_factory=list)
+
+    def update(self, block, objective, state):
+        self.calls.append(1)
+        end = np.full_like(block.theta, self.value) if len(self.calls) > CONFIG.unfolds else block.theta
+        return BlockResult(end, block.eta, block.delta, {"train": 0}), state
+
+
+def assert_stopped(results, config, in_round, reason):
+    """The run stops in one line and warns of nothing; the rounds before are kept and finite, and nothing is sealed."""
+    told = stopped_by(run, results, config)
+    assert told is not None
+    assert re.fullmatch(f"run \\S+ stops in round {in_round}: {reason}; the rounds before it are kept; lower .*", told)
+    (path,) = run_folders(results, config)
+    assert {file.name for file in path.iterdir()} == {"config.json", "environment.json", "journal.jsonl"}
+    records = RunFolder(path).journal.records()
+    assert [record["state"]["done"] for record in records] == list(range(in_round))
+    for record in records:
+        check_finite(record)
+    assert find_runs(results) == []
+
+
+@pytest.mark.parametrize("compiled", ["on", "off"])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1e300, ".* must be finite, got (inf|nan)"),
+        (1e155, ".* must be finite, got (inf|nan)"),
+        (np.inf, r"weights must be finite angles, got inf at index \(0, 0, 0\)"),
+        (np.nan, r"weights must be finite angles, got nan at index \(0, 0, 0\)"),
+    ],
+)
+def test_an_optimiser_that_returns_endless_weights_stops_the_run(tmp_path, monkeypatch, value, reason, compiled):
+    monkeypatch.setenv("QFL_COMPILED", compiled)
+    method = dataclasses.replace(METHODS["duqfl-prox"], optimizer=Leap(value))
+    monkeypatch.setattr(runs, "prepare", lambda config, splits: prepare(config, splits, method))
+    assert_stopped(tmp_path, CONFIG, 2, reason)
+
+
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_a_loss_without_a_slope_stops_the_calibrated_spsa(tmp_path, monkeypatch, clean_tables, compiled):
+    """Its calibration divides by the mean slope, as the library's does."""
+    monkeypatch.setenv("QFL_COMPILED", compiled)
+    register_loss("flat", lambda p, y, margin: 0.0 * p)
+    config = small(method="default-qfl", loss="flat")
+    assert_stopped(tmp_path, config, 1, "weights must be finite angles, got (inf|nan) .*")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_controller_that_is_not_finite_is_not_kept_and_the_run_goes_on_when_it_is_mended(
+    whole, tmp_path, monkeypatch, value
+):
+    def broken(*arguments):
+        return dataclasses.replace(refine_controller(*arguments), phi={"controller": np.full((2, 7), value)})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "refine_controller", broken)
+        assert_stopped(tmp_path, CONFIG, 2, f"the controller's parameters 'controller' must be finite, got {value}")
+    run(tmp_path)
+    assert only_run(tmp_path) == contents(whole.path)
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (("state", "theta"), "the weights of the global model"),
+        (("state", "phi", "controller"), "the controller's parameters 'controller'"),
+        (("state", "server", "m"), "the server optimiser's parameters 'm'"),
+        (("validation", 0, "val_loss"), "val_loss in validation.csv"),
+        (("client_trace", 1, "task_loss_after"), "task_loss_after in client_trace.csv"),
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_record_with_a_number_that_is_not_finite_is_refused_by_name(place, told, value):
+    record = {
+        "state": {"theta": [0.0], "phi": {"controller": [[0.0]]}, "memory": {"rate": [np.nan]}, "server": {"m": [0.0]}},
+        "validation": [{"val_loss": 0.0}],
+        "client_trace": [dict.fromkeys(TRACE, 0.0), dict.fromkeys(TRACE, 0.0)],
+    }
+    check_finite(record)
+    *path, last = place
+    inner = functools.reduce(lambda values, key: values[key], path, record)
+    inner[last] = [value] if isinstance(inner[last], list) else value
+    with pytest.raises(NotFiniteError, match=f"{re.escape(told)} must be finite, got {value}"):
+        check_finite(record)
 
 
 def test_a_record_that_cannot_be_stored_is_refused_by_its_type(tmp_path):

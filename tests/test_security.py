@@ -233,8 +233,8 @@ def test_a_federation_writes_nothing_outside_its_folder(tmp_path, capsys):
     (tmp_path / "experiment.json").write_text(json.dumps({"encoding": "../../outside"}))
     assert main(["network", "export", str(tmp_path / "experiment.json"), "--out", str(out)]) == 2
     assert "encoding='../../outside'" in capsys.readouterr().err
-    assert main(["network", "node-key", "../outside", "--out", str(out)]) == 1
-    assert main(["network", "node-key", str(tmp_path / "outside"), "--out", str(out)]) == 1
+    assert main(["network", "node-key", "../outside", "--out", str(out)]) == 2
+    assert main(["network", "node-key", str(tmp_path / "outside"), "--out", str(out)]) == 2
     assert list(tmp_path.rglob("*outside*")) == []
 
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from qfl_core.base.errors import ConfigError, RunError
+from qfl_core.base.numbers import significant
 from qfl_core.config import load_profile
 from qfl_core.figures import studies
 from qfl_core.studies.sensitivity import (
@@ -32,7 +33,7 @@ def profile():
     return load_profile("smoke", experiment={"common": SMALL})
 
 
-@pytest.mark.parametrize("name", ["paper", "smoke"])
+@pytest.mark.parametrize("name", ["paper", "quick", "smoke"])
 def test_every_level_of_the_profiles_makes_a_config_of_its_own(name):
     profile = load_profile(name)
     section = profile.sections["sensitivity"]
@@ -65,20 +66,25 @@ def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, 
     assert rates["eta"].drop(index=FROZEN).sub(0.13).abs().min() > 1e-6
     pd.testing.assert_frame_equal(found.gains(), controller_study(profile, SECTION, tmp_path, train=False).gains())
     figure = studies.controller_learning(found).draw()
-    assert all(axis.get_title() and axis.get_xlabel() and axis.has_data() for axis in figure.axes)
+    assert all(axis.get_title() and axis.get_xlabel() for axis in figure.axes)
+    assert all(axis.has_data() for axis in figure.axes[:-1])
+    told = [text.get_text() for text in figure.axes[-1].texts]
+    assert len(told) == 3 * len(found.traces)  # across clients, unfolds, rounds
+    eta = found.variations().query("rate == 'eta' and across == 'rounds'")["mean"]
+    assert {text.split(" / ")[0] for text in told} >= {significant(value, 2) for value in eta}
     plt.close(figure)
 
 
 def planted(shifts: dict[str, float]) -> ControllerStudy:
     """Return a study whose learnt levels differ from the frozen one by a shift and a little noise."""
     rows = []
-    for seed in range(6):
+    for seed in range(8):
         base = 0.3 + 0.1 * seed  # seeds differ far more than controllers do
         rows.append({"track": "baf", "seed": seed, "level": FROZEN, "global_accuracy": base})
         for level, shift in shifts.items():
             noise = 0.004 * (-1) ** seed
             rows.append({"track": "baf", "seed": seed, "level": level, "global_accuracy": base + shift + noise})
-    study = ControllerStudy("controller", {})
+    study = ControllerStudy("controller", {}, FROZEN)
     study.__dict__["last"] = pd.DataFrame(rows)
     return study
 
@@ -86,14 +92,24 @@ def planted(shifts: dict[str, float]) -> ControllerStudy:
 def test_gains_are_paired_so_that_a_small_steady_one_is_seen_and_none_is_not_claimed():
     study = planted({"up": 0.02, "down": -0.02, "same": 0.0})
     verdicts = study.gains().set_index("level")["verdict"].to_dict()
-    assert verdicts == {"up": "higher", "down": "lower", "same": "no difference shown"}
-    assert "of 3 learnt controllers, 1 end with higher global accuracy than phi frozen, 1 with lower" in study.verdict()
+    assert verdicts == {"up": "higher", "down": "lower", "same": "absent"}
+    said = "baf, global accuracy against frozen: of 3 levels of controller, 1 higher, 1 lower, 1 absent; the largest"
+    assert said in study.verdict()
 
 
-def test_intervals_widen_with_the_number_of_controllers_tried():
-    one = planted({"a": 0.01}).gains().iloc[0]
-    many = planted(dict.fromkeys("abcdefgh", 0.01)).gains().iloc[0]
-    assert many["high"] - many["low"] > one["high"] - one["low"]
+def test_levels_are_compared_with_the_profile_s_own_where_it_is_one_of_them(profile, tmp_path):
+    section = SECTION | {"mu": [0, 0.01, 1]}
+    assert profile.config("baf").mu == 0.01
+    found = sensitivity_study(profile, section, "mu", tmp_path)
+    assert found.base == 0.01
+    gains = found.gains("fairness_gap").set_index("level")
+    assert list(gains.index) == [0, 1]
+    last = found.last.set_index(["level", "seed"])["fairness_gap"]
+    assert gains.loc[1, "mean"] == pytest.approx((last[1] - last[0.01]).mean())
+    assert set(gains["verdict"]) == {"undecided"}  # two seeds cannot show anything
+    assert (
+        sensitivity_study(profile, SECTION, "dirichlet_alpha", tmp_path).base == "iid"
+    )  # the profile has none of them
 
 
 def test_a_wrong_section_is_refused_with_the_choices(profile, tmp_path):

@@ -85,11 +85,13 @@ def test_a_round_with_a_nan_upload_stops(monkeypatch):
         one_round(federation())
 
 
-def test_the_recorded_drift_is_the_mean_distance_of_the_uploads_from_their_aggregate():
+def test_drift_is_the_mean_distance_of_the_uploads_from_the_broadcast_model_and_spread_from_their_aggregate():
     fed = federation()
     result, record = one_round(fed), list(train(fed))[1]
-    distances = [np.linalg.norm(upload - result.state.theta) for upload in result.local.theta]
-    assert record["global_accuracies"][0]["drift"] == pytest.approx(np.mean(distances), abs=1e-12)
+    centres = {"drift_from_broadcast": fed.initial_theta(), "upload_spread": result.state.theta}
+    for name, centre in centres.items():
+        distances = [np.linalg.norm(upload - centre) for upload in result.local.theta]
+        assert record["global_accuracies"][0][name] == pytest.approx(np.mean(distances), abs=1e-12)
     assert record["state"]["theta"] == result.state.theta.tolist()
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # An interpreter that only plays its part: it reports a version, "builds" an environment and logs what pip is told.

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qfl_core.base.streams import stream
+from qfl_core.base.streams import FEW, stream, streams
 
 
 def test_a_stream_is_its_name():
@@ -38,3 +38,18 @@ def test_streams_look_independent():
     draws = np.array([stream(0, "client", i).standard_normal(2000) for i in range(20)])
     off_diagonal = np.corrcoef(draws)[~np.eye(20, dtype=bool)]
     assert np.abs(off_diagonal).max() < 0.1
+
+
+@pytest.mark.parametrize("count", [0, FEW])
+@pytest.mark.parametrize("name", [(0, "x"), (5, "round-shots", 3), (2**32 - 1, "q", 1, 2, 3)])
+def test_many_streams_are_those_of_their_names(name, count):
+    last = [0, 7, 2**31, 2**32 - 1, 7, *range(100, 100 + count)]
+    for found, i in zip(streams(*name, last=last), last, strict=True):
+        assert found.bit_generator.state == stream(*name, i).bit_generator.state
+    assert streams(*name, last=[]) == []
+
+
+@pytest.mark.parametrize("last", [[3, -1], [2**32], [*range(FEW), -1], [*range(FEW), 2**32]])
+def test_many_streams_refuse_what_one_refuses(last):
+    with pytest.raises(ValueError, match="indices"):
+        streams(0, "x", last=last)

@@ -1,5 +1,6 @@
 """Sweeps: every run once, failures together at the end and never lost, the same bits in any process."""
 
+import math
 import pickle
 
 import pytest
@@ -8,6 +9,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
 from qfl_core.runs import find_runs, run_experiment
+from qfl_core.runs import sweep as sweeps
 from qfl_core.runs.sweep import SweepError, grid, sweep
 
 BASE = load_profile("smoke").config(
@@ -30,6 +32,7 @@ def test_a_grid_has_every_combination_in_order():
     ]
 
 
+@pytest.mark.outside
 def test_processes_give_the_bits_of_a_serial_run(tmp_path):
     configs = grid(BASE, method=["duqfl-prox", "adam-qfl"], seed=[0, 1])
     results = sweep(configs, tmp_path / "parallel", jobs=2, progress=False)
@@ -37,6 +40,21 @@ def test_processes_give_the_bits_of_a_serial_run(tmp_path):
     for config, result in zip(configs, results, strict=True):
         assert contents(result) == contents(run_experiment(config, tmp_path / "serial"))
     assert contents(results[0]) != contents(results[1])
+
+
+@pytest.mark.parametrize(("seconds", "processes"), [(0.0, 2), (math.inf, 0)])
+def test_processes_are_used_where_the_runs_take_long_enough(tmp_path, monkeypatch, seconds, processes):
+    handed_over = []
+
+    def parallel(**options):
+        assert options["n_jobs"] == -1  # one per core
+        return lambda tasks: [handed_over.append(call[1][0]) or call[0](*call[1]) for call in tasks]
+
+    monkeypatch.setattr(sweeps, "WORTH_PROCESSES", seconds)
+    monkeypatch.setattr("joblib.Parallel", parallel)
+    configs = grid(BASE, seed=[0, 1, 2])
+    assert [run.config for run in sweep(configs, tmp_path, progress=False)] == configs
+    assert handed_over == configs[3 - processes :]  # the first run tells how long the others take
 
 
 def test_finished_runs_are_skipped_and_equal_configs_run_once(tmp_path):
@@ -48,6 +66,7 @@ def test_finished_runs_are_skipped_and_equal_configs_run_once(tmp_path):
     assert len(find_runs(tmp_path)) == 1
 
 
+@pytest.mark.outside
 def test_failures_come_together_at_the_end_and_the_others_finish(tmp_path):
     impossible = BASE.replace(clients=250, split="iid", train_size=250)
     unknown = BASE.replace(source="official", seed=3)
@@ -61,6 +80,7 @@ def test_failures_come_together_at_the_end_and_the_others_finish(tmp_path):
     assert [run.config for run in find_runs(tmp_path)] == [BASE]
 
 
+@pytest.mark.outside
 def test_workers_do_not_repeat_a_download_that_failed(tmp_path, monkeypatch):
     """The parent finds out once; a worker that tried again would wait for the network in every process."""
     monkeypatch.setenv("QFL_OFFLINE", "0")
@@ -74,6 +94,7 @@ def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
     assert "1/1" in capsys.readouterr().err
 
 
+@pytest.mark.outside
 @pytest.mark.loopback
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_a_dask_cluster_gives_the_same_bits(tmp_path):
@@ -92,7 +113,8 @@ def test_a_dask_cluster_gives_the_same_bits(tmp_path):
 
 
 @pytest.mark.loopback
-def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path):
+def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweeps, "CONNECT_SECONDS", 0.1)
     with pytest.raises(RunError, match="no Dask scheduler answers at 'tcp://127.0.0.1:9'"):
         sweep([BASE], tmp_path, scheduler="tcp://127.0.0.1:9", progress=False)
 

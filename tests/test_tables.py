@@ -21,7 +21,13 @@ def planted(values: dict[str, float], seeds: int = 4) -> pd.DataFrame:
             for t in (1, 2):
                 noise = 0.001 * (seed - (seeds - 1) / 2)
                 metrics = dict.fromkeys(
-                    ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "drift"),
+                    (
+                        "global_accuracy",
+                        "client_test_accuracy",
+                        "train_test_gap",
+                        "fairness_gap",
+                        "drift_from_broadcast",
+                    ),
                     value + noise + 0.05 * (t == 1),
                 )
                 rows.append({"method": method, "seed": seed, "round": t, **metrics})

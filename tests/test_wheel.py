@@ -18,6 +18,8 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.network import deployment
 from qfl_core.runs.run import run_parent
 
+pytestmark = pytest.mark.outside
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "qfl_core"
 #: Modules that Windows does not have.

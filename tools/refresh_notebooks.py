@@ -5,6 +5,7 @@ python -m tools.refresh_notebooks notebooks/01_preprocessing.py ...
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from qfl_core.base.files import write_text
-from tools.run_notebook import QUIET
+from tools.run_notebook import NO_WIDGETS, QUIET
 
 
 def refresh(source: Path) -> None:
@@ -34,6 +35,7 @@ def refresh(source: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["PYTHONWARNINGS"] = NO_WIDGETS
     for name in sys.argv[1:]:
         refresh(Path(name))
         print(f"refreshed {Path(name).with_suffix('.ipynb')}", flush=True)

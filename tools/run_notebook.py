@@ -1,6 +1,6 @@
 """Run one notebook with a profile's parameters, and leave either the whole executed notebook or none.
 
-    python tools/run_notebook.py notebooks/01_preprocessing.ipynb build/paper/01_preprocessing.ipynb --profile paper
+    python -m tools.run_notebook notebooks/01_preprocessing.ipynb build/paper/01_preprocessing.ipynb --profile paper
 
 Names and values of the parameters are checked before a kernel starts. A failure prints the cell and its error, keeps
 the partial notebook as ``<output>.failed.ipynb`` for reading, and returns 1.
@@ -13,16 +13,25 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import nbformat
 import papermill
+from nbformat import NotebookNode
+from papermill.engines import NBClientEngine, NotebookExecutionManager, papermill_engines
 
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError, did_you_mean, one_line
 from qfl_core.base.options import Parser, read_value
+from qfl_core.base.paths import results_dir
 from qfl_core.config import MAX_SEED, SECTION_KEYS, load_profile, read_profile
+from tools.planned import planned_configs, runs_left
+from tools.whole_bar import WholeBar, whole_bar
 
 #: The kernel talks to its parent over loopback and would warn about it.
 QUIET = ["--IPKernelApp.log_level=ERROR"]
+#: A package that we use would warn in every notebook that its bars need widgets; ours are drawn on the terminal.
+NO_WIDGETS = "ignore:IProgress not found"
 
 
 def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict[str, object]:
@@ -66,24 +75,48 @@ def _seed(word: str) -> int:
     return seed
 
 
+class Watched(NBClientEngine):
+    """Papermill's engine, which also tells a bar how many cells are done."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: NotebookExecutionManager, kernel_name: str, **options: Any) -> Any:
+        """Execute the notebook; ``shown`` of the options is the bar."""
+        shown: WholeBar = options.pop("shown")
+        complete = nb_man.cell_complete
+
+        def counted(cell: NotebookNode, cell_index: int | None = None, **more: Any) -> None:
+            complete(cell, cell_index, **more)
+            shown.cell_done(1 + (cell_index or 0), len(nb_man.nb.cells))
+
+        nb_man.cell_complete = counted
+        return super().execute_managed_notebook(nb_man, kernel_name, **options)
+
+
+papermill_engines.register("watched", Watched)
+
+
 def run(notebook: Path, output: Path, values: dict[str, object]) -> int:
     """Execute the notebook. Return 0 after writing the output, or 1 after keeping the partial notebook beside it."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    if sys.stderr.isatty():
-        os.environ.setdefault("QFL_PROGRESS", os.ttyname(sys.stderr.fileno()))  # the kernel's bars are drawn here
+    os.environ.setdefault("PYTHONWARNINGS", NO_WIDGETS)
+    profile = str(values["profile"])
+    runs = runs_left(planned_configs(notebook.name, load_profile(profile), values), results_dir(profile))
     partial = output.with_suffix(".part.ipynb")  # papermill writes it after every cell; it is renamed when it is whole
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)
     try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(partial),
-            values,
-            kernel_name="python3",
-            cwd=str(notebook.parent),
-            progress_bar={"desc": notebook.stem},
-            extra_arguments=QUIET,
-        )
+        with whole_bar(notebook.stem, runs, len(nbformat.read(notebook, as_version=4).cells)) as shown:
+            papermill.execute_notebook(
+                str(notebook),
+                str(partial),
+                values,
+                engine_name="watched",
+                kernel_name="python3",
+                cwd=str(notebook.parent),
+                progress_bar=False,
+                extra_arguments=QUIET,
+                shown=shown,
+            )
     except papermill.PapermillExecutionError as error:
         partial.replace(failed)
         print(f"\n{notebook.name} failed in cell {error.exec_count}:\n\n{error.source}\n", file=sys.stderr)

@@ -22,7 +22,9 @@ echo "setup: building $venv with Python $version from requirements.lock (one to 
 rm -rf "$venv"
 "$PYTHON" -m venv "$venv" || die "'$PYTHON -m venv' failed: install the venv module (Debian: python3-venv)"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
-pip install --require-hashes -r requirements.lock \
+# The lock is complete, so pip need not resolve anything; where it does, a newer release of a package that is asked for
+# with an extra ("coverage[toml]") stops it, because the lock has no hash of that release.
+pip install --no-deps --require-hashes -r requirements.lock \
     || die "packages could not be installed; without internet, point pip at a mirror or a folder of wheels (PIP_INDEX_URL, PIP_FIND_LINKS) and run make setup again"
 pip install --no-deps --no-build-isolation --editable .
 echo "$stamp $version $PWD" > "$venv/.ready"

@@ -7,30 +7,22 @@ one block on the same objective, with the same number of evaluations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qfl_core.algorithm.controller import Summary, gamma, psi, summarize
+from qfl_core.algorithm.controller import Summary, gamma, psi, standardised
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.hooks import Block, BlockResult, Memory, checked
+from qfl_core.algorithm.losses import correct, cross_entropy, hit
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import Attendance, Batch, Samples
+from qfl_core.engines.base import Descent, Drawing
 
-#: Columns of a trace, each (clients, unfolds).
+#: Columns of a trace, each (clients, unfolds). ``test_recall`` is the share of positive test samples that are found.
 TRACE = (
-    "eta",
-    "delta",
-    "loss_before",
-    "loss_after",
-    "task_loss_before",
-    "task_loss_after",
-    "train_accuracy",
-    "test_accuracy",
-    "val_loss",
-    "val_accuracy",
-    "displacement",
-    "clipped",
+    *("eta", "delta", "loss_before", "loss_after", "task_loss_before", "task_loss_after"),
+    *("train_accuracy", "test_accuracy", "test_recall", "val_loss", "val_accuracy", "displacement", "clipped"),
 )
 
 
@@ -48,6 +40,10 @@ class Broadcast:
     phi: np.ndarray
     purpose: str = "round"
     state: Memory = field(default_factory=dict)
+
+    def part(self, clients: slice) -> Broadcast:
+        """Return the broadcast to some of the clients."""
+        return replace(self, state={name: values[clients] for name, values in self.state.items()})
 
     @property
     def is_real(self) -> bool:
@@ -70,6 +66,21 @@ class LocalResult:
     circuits: Mapping[str, int]
     attendance: Attendance
     state: Memory
+
+
+def joined(parts: Sequence[LocalResult]) -> LocalResult:
+    """Put the uploads of several groups of clients one after the other."""
+    rolls, first = [part.attendance for part in parts], parts[0]
+    columns = ("client_ids", "sizes", "val_sizes", "heterogeneity")
+    roll = {name: np.concatenate([getattr(roll, name) for roll in rolls]) for name in columns}
+    return LocalResult(
+        np.concatenate([part.theta for part in parts]),
+        np.concatenate([part.selected for part in parts]),
+        {name: np.concatenate([part.trace[name] for part in parts]) for name in first.trace},
+        {name: sum(part.circuits[name] for part in parts) for name in first.circuits},
+        Attendance(rolls[0].t, **roll, absent=tuple(one for roll in rolls for one in roll.absent)),
+        {name: np.concatenate([part.state[name] for part in parts]) for name in first.state},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,23 +109,30 @@ class Objective:
 
     def __call__(self, theta: np.ndarray) -> np.ndarray:
         """Return the proximal losses: (clients, S, P) -> (clients, S)."""
-        p = self.model.probabilities(self.samples, theta, self.rngs)
-        return self.model.task_losses(self.samples, p) + self.penalty(theta)
+        return self.model.means(self.samples, theta, self.rngs, self.model.loss.value)[0] + self.penalty(theta)
 
     def penalty(self, theta: np.ndarray) -> np.ndarray:
         """Return (mu / 2) |theta - theta_t|^2: (clients, S, P) -> (clients, S)."""
-        return 0.5 * self.mu * ((theta - self.anchor) ** 2).sum(axis=2)
+        # A running sum adds from the first to the last, as compiled code does.
+        return 0.5 * self.mu * np.cumsum((theta - self.anchor) ** 2, axis=2)[:, :, -1]
 
     def measure(self, theta: np.ndarray) -> Measured:
         """Measure every client once, at its own theta (clients, P)."""
-        p = self.model.probabilities(self.samples, theta[:, None], self.rngs)
-        task = self.model.task_losses(self.samples, p)
-        proximal = task + self.penalty(theta[:, None])
-        return Measured(task[:, 0], proximal[:, 0], self.model.accuracies(self.samples, p)[:, 0])
+        task, accuracy = self.model.means(self.samples, theta[:, None], self.rngs, self.model.loss.value, correct)
+        return Measured(task[:, 0], (task + self.penalty(theta[:, None]))[:, 0], accuracy[:, 0])
+
+    def descend(
+        self, theta: np.ndarray, eta: np.ndarray, delta: np.ndarray, directions: np.ndarray, shift: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Run :func:`~qfl_core.algorithm.optimizers.spsa_block` in compiled code; None where there is none."""
+        model, descent = self.model, Descent(theta, self.anchor, self.mu, eta, delta, directions, shift)
+        asked = Drawing(self.samples.encoded, self.samples.y, self.rngs, (model.loss.value,), model.margin)
+        return model.compiled.descend(asked, descent) if model.compiled else None
 
     def of_client(self, i: int) -> Objective:
         """Return the objective of the i-th client of the batch alone."""
-        return Objective(self.model, self.samples.of_client(i), self.anchor, self.mu, self.rngs[i : i + 1])
+        one = slice(i, i + 1)
+        return Objective(self.model, self.samples.part(one), self.anchor, self.mu, self.rngs[one])
 
     def at_points(self, points: np.ndarray) -> np.ndarray:
         """Return the proximal losses (S,) of points (S, P), for a batch of one."""
@@ -126,37 +144,37 @@ class Objective:
 
 
 def train_locally(federation: Federation, sent: Broadcast, batch: Batch) -> LocalResult:
-    """Train every client of the batch from the broadcast model and return the uploads (Algorithm 1).
-
-    Lines 12 to 15 stand after the loop, because all K unfolds are validated in one call.
-    """
+    """Train every client of the batch from the broadcast model and return the uploads (Algorithm 1)."""
     config, method, optimizer = federation.config, federation.method, federation.method.optimizer
     rngs = federation.generators(f"{sent.purpose}-shots", sent.t, batch.client_ids)
     draws = federation.generators(f"{sent.purpose}-directions", sent.t, batch.client_ids)
     unfolds, iterations = federation.blocks
 
     theta = np.repeat(sent.theta[None], len(batch.client_ids), axis=0)  # line 1
-    s = Summary.before_training(len(theta))  # line 2
+    s = Summary.before_training(*theta.shape)  # line 2
     objective = Objective(federation.model, batch.train, sent.theta, federation.mu, rngs)  # line 7
     state, path, rows, blocks = sent.state, [], [], []
-    before = objective.measure(theta)  # line 8, for k = 0
     for k in range(unfolds):  # line 4
         z = psi(k / config.unfolds, sent.t / config.rounds, s, batch.data_fraction, batch.heterogeneity)  # line 5
+        if config.controller_features == "standardised":
+            z = standardised(z, len(federation.participants(sent.t)))
         eta, delta = gamma(z, sent.phi, config.eta_bounds, config.delta_bounds)  # line 6
+        before = objective.measure(theta)  # line 8
         block, state = optimizer.update(Block(theta, eta, delta, iterations, draws), objective, state)  # line 9
         end, clipped = checked("the local optimiser", block.theta, theta.shape), np.zeros(len(theta), bool)
         if method.projection:
             end, clipped = project(theta, end, config.drift_radius)
-        after = objective.measure(end)  # line 10; also line 8 of the next unfold
-        displacement = np.sqrt(((end - theta) ** 2).sum(axis=1))  # line 11
-        s = summarize(before.proximal, after.proximal, displacement, theta.shape[1])  # line 16
-        rows.append(_trace_row(block, before, after, displacement, clipped))
+        after = objective.measure(end)  # line 10
+        validated = _validate(federation.model, batch.val, end, rngs)  # line 12
+        s = Summary(before.proximal, after.proximal, validated["val_loss"], end - theta)  # lines 11, 16
+        rows.append(_trace_row(block, before, after, s.displacement, clipped) | validated)
         path.append(end)
         blocks.append(block)
-        theta, before = end, after
+        theta = end
     models = np.stack(path, axis=1)  # (clients, K, P)
     trace = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
-    trace |= _validate(federation, sent, batch, models, rngs)  # line 12
+    if sent.is_real:  # nobody reads the test accuracy of a virtual round
+        trace |= _test(federation, batch, models)
     selected = select(trace["val_loss"], method.best_unfold)  # lines 3, 13 to 15
     uploads = models[np.arange(len(models)), selected - 1]  # line 18
     attendance = Attendance(sent.t, batch.client_ids, batch.train.sizes, batch.val.sizes, batch.heterogeneity)
@@ -181,16 +199,20 @@ def _trace_row(
 
 
 def _validate(
-    federation: Federation, sent: Broadcast, batch: Batch, models: np.ndarray, rngs: Sequence[np.random.Generator]
+    model: Model, samples: Samples, theta: np.ndarray, rngs: Sequence[np.random.Generator]
 ) -> dict[str, np.ndarray]:
-    """Return validation loss, validation accuracy and test accuracy of every unfold in models (clients, K, P)."""
-    model = federation.model
-    p = model.probabilities(batch.val, models, rngs)
-    columns = {"val_loss": model.val_losses(batch.val, p), "val_accuracy": model.accuracies(batch.val, p)}
-    if sent.is_real:  # nobody reads the test accuracy of a virtual round
-        rngs = federation.generators("client-test-shots", batch.t, batch.client_ids)
-        columns["test_accuracy"] = model.accuracies(batch.test, model.probabilities(batch.test, models, rngs))
-    return columns
+    """Return validation loss and accuracy, (clients,) each, of theta (clients, P); the loss is always the log loss."""
+    loss, accuracy = model.means(samples, theta[:, None], rngs, cross_entropy, correct)
+    return {"val_loss": loss[:, 0], "val_accuracy": accuracy[:, 0]}
+
+
+def _test(federation: Federation, batch: Batch, models: np.ndarray) -> dict[str, np.ndarray]:
+    """Return test accuracy and recall, (clients, K) each, of every unfold in models (clients, K, P)."""
+    rngs = federation.generators("client-test-shots", batch.t, batch.client_ids)
+    accuracy, hits = federation.model.means(batch.test, models, rngs, correct, hit)
+    positives = batch.test.means(batch.test.y[None].astype(float))
+    recall = np.divide(hits, positives, out=np.full_like(hits, np.nan), where=positives > 0)
+    return {"test_accuracy": accuracy, "test_recall": recall}
 
 
 def select(val_loss: np.ndarray, best: bool) -> np.ndarray:
@@ -218,12 +240,12 @@ def validate_locally(
     samples = federation.validation_samples(t, client_ids)
     everywhere = np.broadcast_to(theta, (len(client_ids), 1, len(theta)))
     rngs = federation.generators(f"{purpose}-fair-shots", t, client_ids)
-    return federation.model.accuracies(samples, federation.model.probabilities(samples, everywhere, rngs))[:, 0]
+    return federation.model.means(samples, everywhere, rngs, correct)[0][:, 0]
 
 
 def _circuits(batch: Batch, blocks: Sequence[BlockResult]) -> dict[str, int]:
     """Count the circuit executions of all clients; each is repeated ``shots`` times."""
     spent = {name: sum(b.evaluations.get(name, 0) for b in blocks) for name in ("train", "calibration", "monitor")}
-    spent["monitor"] += 1 + len(blocks)  # before the first block and after each
+    spent["monitor"] += 2 * len(blocks)  # before and after each
     counts = {name: count * len(batch.train.y) for name, count in spent.items()}
     return counts | {"validation": len(blocks) * len(batch.val.y)}

@@ -15,23 +15,31 @@ FEATURES = ("constant", "unfold", "round", "loss_change", "displacement", "data_
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """s_{i,k}: what client i remembers of its previous unfold; arrays are (clients,).
+    """s_{i,k}, what client i remembers of its previous unfold: Summarize(L_before, L_after, L_val, Delta theta).
 
-    ``loss_change`` is the relative fall of the proximal loss, ``displacement`` the length of the step / sqrt(P).
+    ``before``, ``after`` and ``val_loss`` are (clients,); ``step`` is Delta theta (clients, P).
     """
 
-    loss_change: np.ndarray
-    displacement: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    val_loss: np.ndarray
+    step: np.ndarray
 
     @classmethod
-    def before_training(cls, clients: int) -> Summary:
+    def before_training(cls, clients: int, num_weights: int) -> Summary:
         """Return s_{i,0}: nothing has changed yet (Algorithm 1, line 2)."""
-        return cls(np.zeros(clients), np.zeros(clients))
+        one = np.ones(clients)
+        return cls(one, one, np.full(clients, np.inf), np.zeros((clients, num_weights)))
 
+    @property
+    def loss_change(self) -> np.ndarray:
+        """The relative fall of the proximal loss, (clients,): the previous loss information among the features."""
+        return (self.before - self.after) / np.maximum(np.abs(self.before), 1e-12)
 
-def summarize(before: np.ndarray, after: np.ndarray, displacement: np.ndarray, num_weights: int) -> Summary:
-    """Return s_{i,k+1} from the proximal losses around an unfold and its displacement (Algorithm 1, line 16)."""
-    return Summary((before - after) / np.maximum(np.abs(before), 1e-12), displacement / np.sqrt(num_weights))
+    @property
+    def displacement(self) -> np.ndarray:
+        """|Delta theta|, (clients,), Eq. (local update norm)."""
+        return np.sqrt((self.step**2).sum(axis=1))
 
 
 def initial_phi(learning_rate: float, perturbation: float) -> np.ndarray:
@@ -55,16 +63,22 @@ def psi(
     heterogeneity : (clients,) distance of the client's label mix from the federation's.
     """
     one = np.ones(len(data_fraction))
-    columns = (
-        one,
-        one * unfold,
-        one * round_,
-        summary.loss_change,
-        summary.displacement,
-        data_fraction,
-        heterogeneity,
-    )
+    moved = summary.displacement / np.sqrt(summary.step.shape[1])
+    columns = (one, one * unfold, one * round_, summary.loss_change, moved, data_fraction, heterogeneity)
     return np.stack(columns, axis=1)
+
+
+def standardised(z: np.ndarray, participants: int) -> np.ndarray:
+    """Return features of mean about 0 and size about 1, so that a step of phi moves log eta through each alike.
+
+    Centres and scales are fixed numbers, because a client that trains alone knows no other client's features: progress
+    in k and in t is uniform in [0, 1]; a fall of the loss by 5 % and a step of 0.1 per weight count as 1; a client's
+    share of the data is measured against the mean share; label mixes differ from the federation's by 0.3 on average.
+    """
+    share = 1.0 / participants
+    centre = np.array([0.0, 0.5, 0.5, 0.0, 0.0, share, 0.3])
+    scale = np.array([1.0, 0.3, 0.3, 0.05, 0.1, 0.3 * share, 0.1])
+    return (z - centre) / scale
 
 
 def gamma(

@@ -11,7 +11,7 @@ import numpy as np
 from qfl_core.algorithm.methods import Method
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import Batch, EncodedSplit, Samples
-from qfl_core.base.streams import stream
+from qfl_core.base.streams import stream, streams
 from qfl_core.config import ExperimentConfig
 
 
@@ -83,8 +83,8 @@ class Federation:
         """Return the training samples of all participants of round t together, and how many have label 1."""
         if self.totals is not None:
             return self.totals[t]
-        rows = [self.schedule.train[t][i] for i in self.participants(t)]
-        return sum(len(r) for r in rows), sum(int(self.splits["train"].y[r].sum()) for r in rows)
+        rows = np.concatenate([self.schedule.train[t][i] for i in self.participants(t)])
+        return len(rows), int(self.splits["train"].y[rows].sum())
 
     def size(self, t: int, client_id: int) -> int:
         """Return n_i, the training samples of a client in round t."""
@@ -116,4 +116,4 @@ class Federation:
 
     def generators(self, purpose: str, t: int, client_ids: Iterable[int]) -> list[np.random.Generator]:
         """Return one named random stream per client."""
-        return [stream(self.config.seed, purpose, t, int(i)) for i in client_ids]
+        return streams(self.config.seed, purpose, t, last=client_ids)

@@ -62,13 +62,17 @@ class LocalOptimizer:
 
     unfolded: bool = True
 
+    def configured(self, config: ExperimentConfig) -> LocalOptimizer:
+        """Return the optimiser that the config's settings ask for; this one, where it has none."""
+        return self
+
     def init(self, clients: int, num_weights: int) -> Memory:
         """Return what is remembered before round 0, of all N clients together."""
         return {}
 
     def begin(self, memory: Memory, client_ids: np.ndarray) -> Memory:
         """Return what the clients of a round start with: arrays whose first axis is the clients."""
-        return {}
+        return {name: values[client_ids] for name, values in memory.items()}
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
         """Train one block; return where it ended, and the clients' state after it."""
@@ -76,9 +80,12 @@ class LocalOptimizer:
 
     def end(self, memory: Memory, client_ids: np.ndarray, state: Memory) -> Memory:
         """Return what is remembered after a round of these clients, from their state at its end."""
-        return memory
+        after = {name: values.copy() for name, values in memory.items()}
+        for name, values in after.items():
+            values[client_ids] = state[name]
+        return after
 
-    def candidates(self, config: ExperimentConfig) -> Sequence[Memory]:
+    def candidates(self, config: ExperimentConfig, num_weights: int) -> Sequence[Memory]:
         """Return the memories to choose from before round 0, by validation; none for an optimiser without tuning."""
         return ()
 

@@ -6,15 +6,13 @@ before a logarithm is taken. Exact probabilities are held at or above 1e-12.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-EXACT_MARGIN = 1e-12
+from qfl_core.engines.base import Elementwise as Elementwise
 
-#: ``(p, y, margin) -> values``, elementwise: ``p`` (..., n) is P(class 1), ``y`` (n,) the labels 0 and 1.
-Elementwise = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+EXACT_MARGIN = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,16 @@ def squared_error(p: np.ndarray, y: np.ndarray, margin: float) -> np.ndarray:
 def squared_error_slope(p: np.ndarray, y: np.ndarray, margin: float) -> np.ndarray:
     """Return the derivative of :func:`squared_error` in p, elementwise."""
     return 2.0 * (p - y)
+
+
+def correct(p: np.ndarray, y: np.ndarray, margin: float) -> np.ndarray:
+    """Return 1 where the more probable class is the label, else 0, elementwise; its mean is the accuracy."""
+    return ((p >= 0.5) == (y == 1)).astype(float)
+
+
+def hit(p: np.ndarray, y: np.ndarray, margin: float) -> np.ndarray:
+    """Return 1 where a sample of class 1 is called class 1, else 0, elementwise."""
+    return ((p >= 0.5) & (y == 1)).astype(float)
 
 
 CROSS_ENTROPY = Loss(cross_entropy, cross_entropy_slope)

@@ -28,9 +28,9 @@ class OuterStep:
 
 
 def is_due(federation: Federation, t: int) -> bool:
-    """Tell whether the controller is refined after round t: every m rounds, for methods that have one."""
-    period = federation.config.outer_period
-    return federation.method.controller and period > 0 and (t + 1) % period == 0
+    """Tell whether the controller is refined after round t: every m rounds, if there is one and a round follows."""
+    period, done = federation.config.outer_period, t + 1
+    return federation.method.controller and period > 0 and done % period == 0 and done < federation.config.rounds
 
 
 def refine_controller(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) -> OuterStep:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qfl_core.algorithm.hooks import SAMPLE_SIZE, Aggregation, LocalOptimizer, ServerOptimizer
-from qfl_core.algorithm.optimizers import LibraryAdam, LibrarySpsa, Spsa
+from qfl_core.algorithm.optimizers import Adam, LibrarySpsa, Spsa
 from qfl_core.base.display import ShownTable
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import EXTRA_METHODS, METHOD_NAMES, resolve
+from qfl_core.config import ExperimentConfig
 
 SWITCHES = ("controller", "best_unfold", "proximal", "projection")
 
@@ -53,6 +54,10 @@ class Method:
     def _wrong(self, name: str, expected: str) -> ConfigError:
         return ConfigError(f"{self.label}: {name}={getattr(self, name)!r}, expected {expected}")
 
+    def configured(self, config: ExperimentConfig) -> Method:
+        """Return the method with the local optimiser that the config asks for."""
+        return replace(self, optimizer=self.optimizer.configured(config))
+
     @property
     def unfolded(self) -> bool:
         """Whether local training is cut into K blocks."""
@@ -63,9 +68,16 @@ METHODS: dict[str, Method] = ShownTable(
     zip(
         METHOD_NAMES,
         (
-            Method("Default-QFL", "the library's SPSA with its own calibration, and FedAvg", LibrarySpsa()),
-            Method("Adam-QFL", "is a generic adaptive optimiser enough?", LibraryAdam()),
-            Method("FedProx-QFL", "drift control without unfolding or controller", LibrarySpsa(), proximal=True),
+            Method(
+                "Default-QFL", "the library's SPSA with its own calibration, and FedAvg", LibrarySpsa("default_spsa")
+            ),
+            Method("Adam-QFL", "is a generic adaptive optimiser enough?", Adam()),
+            Method(
+                "FedProx-QFL",
+                "drift control without unfolding or controller",
+                LibrarySpsa("fedprox_spsa"),
+                proximal=True,
+            ),
             Method("DUQFL-last", "is uploading the last unfold enough?", Spsa(), controller=True),
             Method("DUQFL-best", "validation-based choice of the unfold", Spsa(), controller=True, best_unfold=True),
             Method(

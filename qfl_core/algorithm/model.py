@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from qfl_core.algorithm.losses import Loss, cross_entropy, margin_of
+from qfl_core.algorithm.losses import Loss, correct, hit, margin_of
 from qfl_core.algorithm.samples import EncodedSplit, Samples
 from qfl_core.base.errors import ConfigError
-from qfl_core.engines.base import DifferentiableEngine, Engine
+from qfl_core.engines.base import CompiledEngine, DifferentiableEngine, Drawing, Elementwise, Engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +45,27 @@ class Model:
         """Return P(class 1), (n,), of a whole split under one weight vector theta (P,)."""
         return self.engine.probabilities(split.encoded, theta, rng)
 
-    def task_losses(self, samples: Samples, p: np.ndarray) -> np.ndarray:
-        """Return the mean task loss L_i (clients, S) of probabilities (S, total): Eq. (local loss)."""
-        return samples.means(self.loss.value(p, samples.y, self.margin))
+    def means(
+        self, samples: Samples, theta: np.ndarray, rngs: Sequence[np.random.Generator] | None, *functions: Elementwise
+    ) -> np.ndarray:
+        """Measure each client's samples once and average functions of the result, such as the loss: Eq. (local loss).
 
-    def val_losses(self, samples: Samples, p: np.ndarray) -> np.ndarray:
-        """Return the mean log loss (clients, S); validation uses it for every training loss."""
-        return samples.means(cross_entropy(p, samples.y, self.margin))
+        ``theta`` is (clients, S, P), the result (functions, clients, S). Classes alone need no counts of shots.
+        """
+        asked = Drawing(samples.encoded, samples.y, rngs or (), functions, self.margin)
+        classes = (correct, hit)
+        shares = self.compiled.accuracies(asked, theta) if self.compiled and set(functions) <= set(classes) else None
+        if shares is not None:
+            return shares[[classes.index(function) for function in functions]]
+        if self.compiled and (found := self.compiled.means(asked, theta)) is not None:
+            return found
+        p = self.probabilities(samples, theta, rngs)
+        return np.array([samples.means(function(p, samples.y, self.margin)) for function in functions])
 
-    def accuracies(self, samples: Samples, p: np.ndarray) -> np.ndarray:
-        """Return the accuracies (clients, S) of probabilities (S, total)."""
-        return samples.means(((p >= 0.5) == (samples.y == 1)).astype(float))
+    @cached_property
+    def compiled(self) -> CompiledEngine | None:
+        """The engine, if it has shots and faster ways than :meth:`probabilities`."""
+        return self.engine if self.engine.shots and isinstance(self.engine, CompiledEngine) else None
 
     @cached_property
     def _exact(self) -> DifferentiableEngine:

@@ -1,4 +1,4 @@
-"""Local optimisers: the SPSA block of Algorithm 1; for the baselines the library's SPSA, batched, and its ADAM."""
+"""Local optimisers: the SPSA block of Algorithm 1; for the baselines the library's SPSA, batched, and Adam."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 #: Losses of many weight vectors: (clients, S, P) -> (clients, S).
 BatchLoss = Callable[[np.ndarray], np.ndarray]
-
 #: Evaluations that the library's SPSA spends on its calibration (25 pairs).
 CALIBRATION = 50
 #: Its perturbation in the first iteration, and in the calibration.
@@ -30,8 +29,9 @@ def rademacher(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 def block_directions(block: Block) -> np.ndarray:
     """Draw the directions of a block, (clients, iterations, P), from each client's own generator."""
-    shape = (block.iterations, block.theta.shape[1])
-    return np.array([rademacher(rng, shape) for rng in block.rngs])
+    count = block.iterations * block.theta.shape[1]
+    drawn = np.array([rng.integers(0, 2, count) for rng in block.rngs])
+    return 1.0 - 2.0 * drawn.reshape(len(block.rngs), block.iterations, block.theta.shape[1])
 
 
 def spsa_block(
@@ -52,11 +52,15 @@ def spsa_block(
     ----------
     theta : (clients, P).
     loss : evaluates both signs of all clients in one call.
-    eta, delta : (clients,) learning rate and perturbation, constant within the block.
+    eta, delta : learning rate and perturbation, (clients,), or (clients, iterations) if they change.
     directions : (clients, iterations, P) of -1 and +1.
     shift : (clients, P), added to every estimate; the paper's methods have none.
     """
-    for direction in directions.swapaxes(0, 1):
+    etas, deltas = (np.broadcast_to(r.reshape(len(theta), -1), directions.shape[:2]) for r in (eta, delta))
+    descend = getattr(loss, "descend", None)  # compiled code does the same to the bit, where there is some
+    if descend and (end := descend(theta, etas, deltas, directions, shift)) is not None:
+        return end
+    for eta, delta, direction in zip(etas.T, deltas.T, directions.swapaxes(0, 1), strict=True):
         probe = delta[:, None] * direction
         pair = loss(np.stack([theta + probe, theta - probe], axis=1))
         slope = (pair[:, 0] - pair[:, 1]) / (2 * delta)
@@ -67,7 +71,9 @@ def spsa_block(
 
 @dataclass(frozen=True)
 class Spsa(LocalOptimizer):
-    """SPSA with the controller's rates: every unfold is one block of iterations."""
+    """SPSA with the controller's rates: every unfold is one block of iterations, or all of them together are one."""
+
+    unfolded: bool = True
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
         """Move every client by ``block.iterations`` SPSA iterations on its proximal objective."""
@@ -77,9 +83,17 @@ class Spsa(LocalOptimizer):
 
 @dataclass(frozen=True)
 class LibrarySpsa(LocalOptimizer):
-    """Qiskit's default SPSA: it calibrates its own rates, so the controller's are not used."""
+    """Qiskit's default SPSA: it calibrates its own rates, so the controller's are not used.
 
+    ``setting`` names the config field that asks for the fixed rates of the paper's table of settings instead.
+    """
+
+    setting: str
     unfolded = False
+
+    def configured(self, config: ExperimentConfig) -> LocalOptimizer:
+        """Return plain SPSA with the config's learning rate and perturbation, where they are to be fixed."""
+        return Spsa(unfolded=False) if getattr(config, self.setting) == "fixed" else self
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
         """Minimise every client's objective with the iterations of all unfolds."""
@@ -91,37 +105,68 @@ class LibrarySpsa(LocalOptimizer):
 
 
 @dataclass(frozen=True)
-class LibraryAdam(LocalOptimizer):
-    """Qiskit's ADAM on exact gradients, with a learning rate that validation chose before round 0.
+class Adam(LocalOptimizer):
+    """Adam on exact gradients, as in Qiskit, with a learning rate that validation chose before round 0.
 
-    It takes as many steps as the circuits of the SPSA methods allow, at least one.
+    A round takes ``steps`` steps; 0 means as many as the circuits of the SPSA methods allow, at least one. If ``kept``,
+    a client goes on with its moments of the round before; otherwise they start at 0 in every round.
     """
 
+    steps: int = 0
+    kept: bool = False
     unfolded = False
 
+    def configured(self, config: ExperimentConfig) -> LocalOptimizer:
+        """Return the optimiser with the config's steps and moments."""
+        return Adam(config.adam_steps, config.adam_moments == "kept")
+
     def init(self, clients: int, num_weights: int) -> Memory:
-        """Return a rate per client; it is a number once :meth:`candidates` were compared."""
-        return {"rate": np.full(clients, np.nan)}
+        """Return a rate per client, which is a number once :meth:`candidates` were compared, and the moments."""
+        moments = {name: np.zeros((clients, num_weights)) for name in ("first", "second")}
+        return {"rate": np.full(clients, np.nan)} | (moments | {"taken": np.zeros(clients)} if self.kept else {})
 
-    def begin(self, memory: Memory, client_ids: np.ndarray) -> Memory:
-        """Return the rates of these clients."""
-        return {"rate": memory["rate"][client_ids]}
-
-    def candidates(self, config: ExperimentConfig) -> Sequence[Memory]:
+    def candidates(self, config: ExperimentConfig, num_weights: int) -> Sequence[Memory]:
         """Return the config's ``adam_rates``, each for all clients."""
-        return [{"rate": np.full(config.clients, rate)} for rate in config.adam_rates]
+        start = self.init(config.clients, num_weights)
+        return [dict(start) | {"rate": np.full(config.clients, rate)} for rate in config.adam_rates]
 
     def update(self, block: Block, objective: Objective, state: Memory) -> tuple[BlockResult, Memory]:
-        """Minimise client after client: the library's optimiser takes one vector at a time."""
-        num_weights = block.theta.shape[1]
-        per_step = 2 * num_weights + 1  # P(class 1) itself, and two shifted circuits per weight
-        steps = max(1, 2 * block.iterations // per_step)
-        ends = []
+        """Move client after client along exact gradients of its proximal objective."""
+        per_step = 2 * block.theta.shape[1] + 1  # P(class 1) itself, and two shifted circuits per weight
+        steps = self.steps or max(1, 2 * block.iterations // per_step)
+        ends, after = np.empty_like(block.theta), {name: values.copy() for name, values in state.items()}
         for i, (start, rate) in enumerate(zip(block.theta, state["rate"], strict=True)):
-            alone = objective.of_client(i)
-            ends.append(library_adam(start, alone.at_points, alone.gradient, steps, rate))
-        spent = {"train": per_step * steps, "monitor": 1}
-        return BlockResult(np.array(ends), state["rate"], np.full(len(ends), np.nan), spent), state
+            known = (state["first"][i], state["second"][i], int(state["taken"][i])) if self.kept else None
+            ends[i], reached = adam(start, objective.of_client(i).gradient, steps, rate, known)
+            if self.kept:
+                after["first"][i], after["second"][i], after["taken"][i] = reached
+        return BlockResult(ends, state["rate"], np.full(len(ends), np.nan), {"train": per_step * steps}), after
+
+
+#: First and second moment, (P,) each, and how many steps made them.
+Moments = tuple[np.ndarray, np.ndarray, int]
+
+
+def adam(
+    theta: np.ndarray,
+    gradient: Callable[[np.ndarray], np.ndarray],
+    steps: int,
+    rate: float,
+    moments: Moments | None = None,
+) -> tuple[np.ndarray, Moments]:
+    """Take Adam steps from theta (P,) with the constants of Qiskit's ADAM, and return the moments reached.
+
+        m <- 0.9 m + 0.1 g,   v <- 0.99 v + 0.01 g^2,   theta <- theta - rate_t m / (sqrt(v) + 1e-8)
+
+    with rate_t = rate sqrt(1 - 0.99^t) / (1 - 0.9^t). The library's ADAM forgets its moments at every call.
+    """
+    m, v, taken = moments or (np.zeros_like(theta), np.zeros_like(theta), 0)
+    for t in range(taken + 1, taken + steps + 1):
+        g = gradient(theta)
+        m = 0.9 * m + (1 - 0.9) * g
+        v = 0.99 * v + (1 - 0.99) * g * g
+        theta = theta - rate * np.sqrt(1 - 0.99**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+    return theta, (m, v, taken + steps)
 
 
 def calibrated_spsa(
@@ -151,23 +196,9 @@ def calibrated_spsa(
     for slope in np.abs((losses[..., 0] - losses[..., 1]) / (2 * SPSA_C)).T:  # in the library's order of adding
         magnitude = magnitude + slope
     a = 2 * np.pi / 10 / (magnitude / pairs)
-    for k in range(1, iterations + 1):
-        step = directions[:, pairs + k - 1, None]
-        theta = spsa_block(theta, loss, a / k**0.602, np.full(len(theta), SPSA_C / k**0.101), step)
+    k = range(1, iterations + 1)
+    etas = a[:, None] / np.array([i**0.602 for i in k])
+    deltas = np.tile([SPSA_C / i**0.101 for i in k], (len(theta), 1))
+    theta = spsa_block(theta, loss, etas, deltas, directions[:, pairs:])
     loss(theta[:, None])  # the library scores the point that it returns: counted, and drawn from the client's stream
     return theta, a
-
-
-def library_adam(
-    theta: np.ndarray,
-    loss: Callable[[np.ndarray], np.ndarray],
-    gradient: Callable[[np.ndarray], np.ndarray],
-    steps: int,
-    learning_rate: float,
-) -> np.ndarray:
-    """Minimise with qiskit-machine-learning's ADAM on the exact gradient: ``theta`` (P,), ``gradient`` (P,) -> (P,)."""
-    from qiskit_machine_learning.optimizers import ADAM
-
-    optimizer = ADAM(maxiter=steps, lr=float(learning_rate), tol=0.0)
-    result = optimizer.minimize(lambda x: float(loss(x[None])[0]), theta, jac=gradient)
-    return np.asarray(result.x)

@@ -37,7 +37,9 @@ class Samples:
     def take(cls, split: EncodedSplit, rows: Sequence[np.ndarray]) -> Samples:
         """Take the rows of every client from a split; the whole split is not copied, because clients may share it."""
         whole = np.arange(len(split))
-        encoded = [split.encoded if np.array_equal(r, whole) else split.encoded.take(r) for r in rows]
+        encoded = tuple(
+            split.encoded if len(r) == len(whole) and np.array_equal(r, whole) else split.encoded.take(r) for r in rows
+        )
         sizes = np.array([len(r) for r in rows])
         return cls(encoded, split.y[np.concatenate(rows)], np.concatenate([[0], np.cumsum(sizes)[:-1]]))
 
@@ -46,14 +48,18 @@ class Samples:
         """Number of samples per client, (clients,)."""
         return np.diff(self.offsets, append=len(self.y))
 
-    def of_client(self, i: int) -> Samples:
-        """Return the samples of the i-th client alone."""
-        first = self.offsets[i]
-        return Samples(self.encoded[i : i + 1], self.y[first : first + self.sizes[i]], np.array([0]))
+    def part(self, clients: slice) -> Samples:
+        """Return the samples of some neighbouring clients alone."""
+        offsets, sizes = self.offsets[clients], self.sizes[clients]
+        return Samples(self.encoded[clients], self.y[offsets[0] : offsets[-1] + sizes[-1]], offsets - offsets[0])
 
     def means(self, values: np.ndarray) -> np.ndarray:
-        """Average ``values`` (S, total) over the samples of each client: (clients, S)."""
-        return (np.add.reduceat(values, self.offsets, axis=1) / self.sizes).T
+        """Average ``values`` (S, total) over the samples of each client: (clients, S).
+
+        They are added from the first to the last, so that every way to compute the mean gives the same bits.
+        """
+        client = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return np.array([np.bincount(client, row) for row in values]).T / self.sizes[:, None]
 
 
 @dataclass(frozen=True, eq=False)

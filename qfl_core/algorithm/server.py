@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qfl_core.algorithm.client import Broadcast, LocalResult, train_locally, validate_locally
+from qfl_core.algorithm.client import Broadcast, LocalResult, joined, train_locally, validate_locally
 from qfl_core.algorithm.controller import initial_phi
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.hooks import Combine, Memory, checked, weighted_sum
@@ -94,20 +94,34 @@ class Trainer(Protocol):
         """
 
 
+#: Clients that train as one batch. Each holds the labels and row numbers of its samples only while its batch trains, so
+#: the memory of a round does not grow with the number of clients, apart from what they upload.
+COHORT = 512
+
+
+def cohorts(count: int) -> list[slice]:
+    """Return the batches in which so many clients train, one after the other; a client gives the same bits in any."""
+    return [slice(i, i + COHORT) for i in range(0, count, COHORT)]
+
+
 class InProcess:
-    """All participants in this process, as one batch."""
+    """All participants in this process, in batches of at most :data:`COHORT`."""
 
     transport = "in-process"
 
     def train(self, federation: Federation, sent: Broadcast) -> LocalResult:
         """Train the participants of a round."""
-        return train_locally(federation, sent, federation.batch(sent.t))
+        ids = federation.participants(sent.t)
+        parts = [train_locally(federation, sent.part(c), federation.batch(sent.t, ids[c])) for c in cohorts(len(ids))]
+        return joined(parts)
 
     def validate(
         self, federation: Federation, theta: np.ndarray, attendance: Attendance, purpose: str = "round"
     ) -> np.ndarray:
         """Return the validation accuracy (clients,) of the clients that trained, under the new model theta (P,)."""
-        return validate_locally(federation, theta, attendance.t, attendance.client_ids, purpose)
+        ids = attendance.client_ids
+        parts = [validate_locally(federation, theta, attendance.t, ids[c], purpose) for c in cohorts(len(ids))]
+        return np.concatenate(parts)
 
 
 IN_PROCESS = InProcess()
@@ -163,7 +177,8 @@ def meta_loss(
     L_meta = L_val(theta) + lambda_fair Omega_fair + lambda_comm Omega_comm + lambda_stab Omega_stab, with
 
     - Omega_fair: P90 - P10 of client validation accuracies under the new global model,
-    - Omega_comm: parameters moved this round / (2 N P), down and up,
+    - Omega_comm: parameters moved this round / (2 N P), down and up. A round of all clients moves the same number
+      whatever the controller asks for, so this term is constant and cancels between the two virtual rounds,
     - Omega_stab: mean over clients of the standard deviation over k of the proximal-loss change.
     """
     config, attendance, split = federation.config, local.attendance, federation.splits["val"]
@@ -193,7 +208,7 @@ def tune(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) ->
 
     Each candidate trains one virtual round; the lowest loss on the server's validation split wins.
     """
-    candidates = federation.method.optimizer.candidates(federation.config)
+    candidates = federation.method.optimizer.candidates(federation.config, federation.num_weights)
     if not candidates:
         return start, 0
     states = [replace(start, memory=memory) for memory in candidates]

@@ -9,20 +9,28 @@ from typing import Protocol, cast
 import numpy as np
 import pandas as pd
 
+from qfl_core.analysis.part_tests import HOLDS
+from qfl_core.analysis.single_run import SingleRun
 from qfl_core.analysis.tables import csv_text, markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
 from qfl_core.base.files import write_text
 from qfl_core.base.numbers import interval, number, rounded, significant
+
+#: Marks a verdict that is conditional on the reading of the paper which the protocol search chose.
+CONDITIONAL = "†"
 
 
 class NumbersRow(Protocol):
     """What a row of both tables holds, as ``itertuples`` gives it."""
 
     verdict: str
+    conditional: bool
     note: str
     source: str
     claimed: str
     bound: float
+    margin: float
+    small: bool
     estimate: float
     low: float
     high: float
@@ -38,31 +46,40 @@ class ClaimRow(NumbersRow, Protocol):
     claim: str
     parts_holding: str
     deciding_part: str
+    single_run: float
+    single_run_low: float
+    single_run_high: float
+    untrained: str
 
 
 class PartRow(NumbersRow, Protocol):
     """A row of :func:`parts_table`."""
 
     part: str
+    untrained: str
     text: str
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row per claim: its verdict, and the estimate, interval, corrected p and paper's value of one part.
+    """Return one row per claim: its verdict, and the estimate, interval, margin and paper's value of one part.
 
     That part decides: of the parts with the claim's verdict it supports the claim least (it has the smallest d_z).
+    ``p_corrected`` is the claim's own.
     """
     rows = []
     for verdict in verdicts:
-        holding = sum(result.verdict == "holds" for result in verdict.parts)
+        holding = sum(result.verdict == HOLDS for result in verdict.parts)
         rows.append(
             {
                 "id": verdict.claim.id,
                 "claim": verdict.claim.text,
                 "verdict": verdict.verdict,
+                "conditional": verdict.claim.conditional,
                 "parts_holding": f"{holding}/{len(verdict.parts)}",
                 "deciding_part": verdict.deciding.part.text,
-                **_numbers(verdict.deciding),
+                **_numbers(verdict.deciding) | {"p_corrected": verdict.p_corrected},
+                **_single(verdict.single),
+                "untrained": _passing(verdict.parts),
                 "source": "; ".join(dict.fromkeys(r.source for r in verdict.parts if r.source)),
                 "rule": verdict.claim.rule,
                 "note": "; ".join(dict.fromkeys(r.note for r in verdict.parts if r.note)),
@@ -75,19 +92,20 @@ def parts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     """Return one row per part of a claim, in order: what :func:`qfl_core.figures.claims.forest` draws."""
     rows = []
     for verdict in verdicts:
-        letters = [chr(ord("a") + i) if len(verdict.parts) > 1 else "" for i in range(len(verdict.parts))]
-        for letter, result in zip(letters, verdict.parts, strict=True):
+        for label, result in zip(verdict.claim.labels, verdict.parts, strict=True):
             part = result.part
             rows.append(
                 {
                     "id": verdict.claim.id,
-                    "part": verdict.claim.id + letter,
+                    "part": label,
                     "text": part.text,
                     "track": part.track,
                     "methods": " ".join(part.methods),
                     "unit": part.unit,
                     "verdict": result.verdict,
+                    "conditional": part.conditional,
                     **_numbers(result),
+                    "untrained": result.untrained,
                     "source": result.source,
                     "note": result.note,
                 }
@@ -100,6 +118,8 @@ def _numbers(result: PartResult) -> dict[str, object]:
     return {
         "claimed": part.claimed,
         "bound": part.bound,
+        "margin": part.margin if part.margin else np.nan,
+        "small": result.small,
         "estimate": result.estimate,
         "low": result.low,
         "high": result.high,
@@ -112,6 +132,17 @@ def _numbers(result: PartResult) -> dict[str, object]:
     }
 
 
+def _single(found: SingleRun) -> dict[str, float]:
+    low, high = found.interval
+    return {"single_run": found.share, "single_run_low": low, "single_run_high": high}
+
+
+def _passing(results: Sequence[PartResult]) -> str:
+    """Return how many parts the untrained model passes, of those that can be asked; empty where none can."""
+    asked = [result for result in results if result.untrained and not result.untrained.startswith("n/a")]
+    return f"{sum(result.untrained == HOLDS for result in asked)}/{len(asked)}" if asked else ""
+
+
 def claims_markdown(verdicts: Sequence[Verdict]) -> str:
     """Return the table of claims as Markdown, with a line that counts the verdicts and one on how to read it."""
     counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
@@ -120,33 +151,48 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
         {
             "": row.id,
             "claim": row.claim,
-            "verdict": f"**{row.verdict}**",
+            "verdict": f"**{row.verdict}**{CONDITIONAL if row.conditional else ''}",
             "parts": row.parts_holding,
             "deciding part": row.deciding_part,
             **shown_numbers(row),
+            "one run": _share(row),
+            "untrained": row.untrained,
             "data": row.source,
         }
         for row in cast(Iterable[ClaimRow], claims_table(verdicts).itertuples())
     ]
     return (
         f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
-        "sign-flip test's, corrected for all parts of all claims.\n\n"
+        "sign-flip test's for the verdict, corrected so that all verdicts together keep 5 %. The margin is the "
+        "smallest effect worth claiming; *absent* means that an effect as large is excluded. "
+        "One run: the share of seeds in which one run alone shows the whole pattern. Untrained: how many parts the "
+        "initial weights pass in DUQFL-Prox's place, of those that round 0 has a number for. "
+        f"{CONDITIONAL} conditional on the reading: the protocol search used numbers that this claim tests.\n\n"
     ) + markdown(pd.DataFrame(rows))
 
 
 def shown_numbers(row: NumbersRow) -> dict[str, object]:
     """Return the numbers of a row of either table, as text that a reader sees."""
     return {
-        "claimed": f"{row.claimed} {_sign(row.claimed)}{significant(row.bound)}",
+        "claimed": claimed_text(row.claimed, row.bound),
         "ours [95 %]": row.note if row.verdict == MISSING else _ours(row),
+        "margin": significant(row.margin, missing=""),
         "paper": number(row.paper, signed=True, missing=""),
         "p": number(row.p_corrected, missing=""),
         "seeds": row.seeds,
     }
 
 
-def _sign(claimed: str) -> str:
-    return {"within": "±", "always": "≤ "}.get(claimed, "")
+def _share(row: ClaimRow) -> str:
+    if np.isnan(row.single_run):
+        return ""
+    return interval(row.single_run, row.single_run_low, row.single_run_high, 2)
+
+
+def claimed_text(claimed: str, bound: float) -> str:
+    """Return what is claimed of a number: ``above 0``, ``within ±0.05``."""
+    sign = {"within": "±", "always": "≤ "}.get(claimed, "")
+    return f"{claimed} {sign}{significant(bound)}"
 
 
 def _ours(row: NumbersRow) -> str:

@@ -22,6 +22,15 @@ HARDWARE_COLUMNS = ("method", "seed", "checkpoint", "kind", "accuracy")
 
 
 @dataclass(frozen=True, eq=False)
+class Numbers:
+    """A part's number by seed, a note on what is missing, and where the numbers come from (empty for nowhere)."""
+
+    values: pd.Series
+    note: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """``runs[track][method][seed]`` is what a measure reads; ``sources`` says where a track's numbers come from."""
 
@@ -48,12 +57,11 @@ class Evidence:
             sources["theory"] = "computed (exact)"
         return cls(runs, sources, theory)
 
-    def source(self, track: str) -> str:
-        """Return where a track's numbers come from; empty where there are none."""
-        return self.sources.get(track, "")
-
-    def values(self, part: Part) -> tuple[pd.Series, str]:
+    def numbers(self, part: Part) -> Numbers:
         """Return the part's number by seed and a note on what is missing; values that are not numbers are left out."""
+        return Numbers(*self._values(part), self.sources.get(part.track, ""))
+
+    def _values(self, part: Part) -> tuple[pd.Series, str]:
         if part.track == "theory":
             found = part.measure(self.theory) if self.theory else ()
             return pd.Series(found, dtype=float), "" if self.theory else "missing: the theory checks were not computed"

@@ -7,25 +7,40 @@ standard error comes from elsewhere. Claims and paired comparisons need stronger
   is too small by (n - 1) / n and cover about 90 % instead of 95 % at ten seeds; dividing each resample by its own
   standard error repairs that, and follows a skew that Student's interval cannot follow.
 - :func:`sign_flip_p` flips signs: under the null a paired difference is as likely d as -d, so all 2^n sign patterns are
-  equally likely and the p value is exact.
-- :func:`step_down` corrects many tests by the step-down maximum over the *same* flips (Westfall and Young), the
-  permutation form of Holm's procedure. Holm's own bound can reject nothing among 26 tests or more at ten seeds, because
-  the smallest two-sided p value is 2 / 1024; the maximum uses how the tests depend on each other and does not bound it.
+  equally likely and the p value is exact. :mod:`qfl_core.analysis.statements` corrects many such tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.stats import norm as normal
 from scipy.stats import t as student
 
 RESAMPLES = 9_999
-#: Sign patterns are enumerated up to this many seeds and drawn beyond it.
-EXACT_SEEDS = 14
+#: All 2^n sign patterns are counted where there are no more than this, and so many are drawn otherwise.
+FLIPS = 2**14
+#: Two equal sums may differ by rounding: they must still count as equal.
+TIE = 1e-9
 BOOTSTRAP, STUDENT = "studentised bootstrap", "Student's t"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many resamples a bootstrap draws, and how many sign patterns a test uses at most.
+
+    Less effort gives coarser numbers, which are still right: simulations need many of them.
+    """
+
+    resamples: int = RESAMPLES
+    flips: int = FLIPS
+
+
+FULL_EFFORT = Effort()
 
 
 def student_half(error: ArrayLike, free: ArrayLike, confidence: float = 0.95) -> np.ndarray:
@@ -56,6 +71,14 @@ def repeats_interval(value: float, repeats: np.ndarray) -> tuple[float, float]:
     """Return (low, high): the central 95 % of ``repeats`` (n,) of a measurement, widened to hold its ``value``."""
     low, high = np.quantile(repeats, [0.025, 0.975])
     return float(min(low, value)), float(max(high, value))
+
+
+def wilson_interval(shown: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's interval of a share, ``shown`` of ``n`` cases, n >= 1; it stays inside [0, 1]."""
+    z = float(normal.ppf((1 + confidence) / 2))
+    share, wide = shown / n, z * z / n
+    middle, half = share + wide / 2, z * np.sqrt(share * (1 - share) / n + wide / (4 * n))
+    return max(0.0, float((middle - half) / (1 + wide))), min(1.0, float((middle + half) / (1 + wide)))
 
 
 def mean_interval(
@@ -91,42 +114,34 @@ def effect_size(values: np.ndarray) -> float:
     return float(mean / spread)
 
 
-def sign_patterns(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return sign patterns (F, n) of -1 and +1, the first all +1: all 2^n, or 2^14 at random for more seeds."""
-    if n <= EXACT_SEEDS:
+def sign_patterns(n: int, rng: np.random.Generator, flips: int = FLIPS) -> np.ndarray:
+    """Return sign patterns (F, n) of -1 and +1, the first all +1: all 2^n, or ``flips`` at random if 2^n is more."""
+    if 2**n <= flips:
         bits = np.arange(2**n)[:, None] >> np.arange(n)
         return 1.0 - 2.0 * (bits & 1)
-    drawn = 1.0 - 2.0 * rng.integers(0, 2, (2**EXACT_SEEDS, n))
+    drawn = 1.0 - 2.0 * rng.integers(0, 2, (flips, n))
     drawn[0] = 1.0
     return drawn
 
 
-def sign_flip_p(values: np.ndarray, rng: np.random.Generator) -> float:
-    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips that are as extreme."""
-    return float(step_down(values[:, None], rng)[0])
+def flip_sums(values: np.ndarray, rng: np.random.Generator, flips: int = FLIPS) -> np.ndarray:
+    """Return the statistics (F, tests) of paired differences under sign flips; the first row is what was seen.
 
-
-def step_down(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return two-sided p values (tests,) of mean 0, corrected so that the family-wise error rate holds.
+    A test's statistic is sum_s d_s / sqrt(sum_s d_s^2), which orders flips as t does and needs no variance to divide
+    by; it is 0 where all differences are 0. A seed's sign is flipped in all tests at once, so that the dependence
+    between tests is kept.
 
     Parameters
     ----------
-    values : (seeds, tests) paired differences, NaN where a test has no such seed.
-
-    Notes
-    -----
-    A test's statistic is |sum_s d_s| / sqrt(sum_s d_s^2), which orders flips as |t| does and needs no variance to
-    divide by. A seed's sign is flipped in all tests at once, so dependence between tests is kept. Tests are taken from
-    the most extreme down; each is compared with the maximum over itself and those after it.
+    values : (seeds, tests), NaN where a test has no such seed.
+    flips : how many sign patterns are used at most.
     """
     scale = np.sqrt(np.nansum(values**2, axis=0))
     scaled = np.nan_to_num(values) / np.where(scale > 0, scale, 1.0)
-    flipped = np.abs(sign_patterns(len(values), rng) @ scaled)
-    observed = flipped[0]
-    order = np.argsort(-observed, kind="stable")
-    largest = np.maximum.accumulate(flipped[:, order[::-1]], axis=1)[:, ::-1]
-    # Two equal sums may differ by rounding: they must still count as equal.
-    share = (largest >= observed[order] - 1e-9).mean(axis=0)
-    corrected = np.empty(len(order))
-    corrected[order] = np.maximum.accumulate(share)
-    return corrected
+    return sign_patterns(len(values), rng, flips) @ scaled
+
+
+def sign_flip_p(values: np.ndarray, rng: np.random.Generator) -> float:
+    """Return the two-sided p value of mean 0 for paired differences (n,): the share of flips that are as extreme."""
+    sums = np.abs(flip_sums(values[:, None], rng))
+    return float((sums >= sums[0] - TIE).mean())

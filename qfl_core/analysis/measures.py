@@ -87,18 +87,21 @@ def mean_of_rounds(column: str) -> Measure:
     return lambda run: _curve(run, column).mean()
 
 
-def fall(column: str, start: int, end: int) -> Measure:
-    """Return the mean of one third of the rounds (0 early, 1 middle, 2 late) minus that of a later one.
+EARLY, MIDDLE, LATE = range(3)
+
+
+def third_minus_third(column: str, a: int, b: int) -> Measure:
+    """Return the mean over one third of the rounds (``EARLY``, ``MIDDLE`` or ``LATE``) minus that over another one.
 
     Thirds are fixed before looking, so noise alone has mean 0; a peak minus the last value is never below 0.
     """
     _known(column, ROUND_COLUMNS)
+    return lambda run: _thirds_apart(_curve(run, column), a, b)
 
-    def measure(run: RunResult) -> float:
-        thirds = np.array_split(_curve(run, column), 3)
-        return thirds[start].mean() - thirds[end].mean() if all(map(len, thirds)) else np.nan
 
-    return measure
+def _thirds_apart(values: np.ndarray, a: int, b: int) -> float:
+    thirds = np.array_split(values, 3)
+    return float(thirds[a].mean() - thirds[b].mean()) if all(map(len, thirds)) else np.nan
 
 
 def unsteadiness(values: np.ndarray) -> float:
@@ -138,6 +141,22 @@ def log_variation(rate: str) -> Measure:
     """Return the standard deviation of log(rate) over all unfolds of a run, which is about its relative variation."""
     _known(rate, SCHEMA["client_trace"])
     return lambda run: float(np.log(run.clients[rate].to_numpy(float)).std())
+
+
+def log_variation_across(rate: str, index: str) -> Measure:
+    """Return the standard deviation across clients, or across unfolds, of the mean log(rate) of each.
+
+    ``index`` is ``client`` or ``unfold``; the mean is over all rows of the trace with the same index.
+    """
+    for column in (rate, index):
+        _known(column, SCHEMA["client_trace"])
+    return lambda run: float(np.log(run.clients[rate]).groupby(run.clients[index]).mean().std(ddof=0))
+
+
+def displacement_follows_eta(run: RunResult) -> float:
+    """Return the correlation of an unfold's displacement with its eta; NaN where eta is always the same."""
+    eta, moved = (run.clients[column].to_numpy(float) for column in ("eta", "displacement"))
+    return float(np.corrcoef(eta, moved)[0, 1]) if np.ptp(eta) > 0 and np.ptp(moved) > 0 else np.nan
 
 
 def share_inside_bounds(run: RunResult) -> float:
@@ -193,6 +212,11 @@ def device_unsteadiness(checkpoints: pd.DataFrame) -> float:
 def device_distance(checkpoints: pd.DataFrame) -> float:
     """Return the mean distance of the device's accuracy from the exact one."""
     return float((checkpoints["device"] - checkpoints["exact"]).abs().mean())
+
+
+def device_rise(checkpoints: pd.DataFrame) -> float:
+    """Return the device's mean accuracy over the last third of the checkpoints minus that over the first third."""
+    return _thirds_apart(checkpoints["device"].to_numpy(float), LATE, EARLY)
 
 
 # Theory points, from :class:`Theory`; one value per federation.

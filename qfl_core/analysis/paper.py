@@ -20,7 +20,7 @@ QUALITIES = (
     "peak_accuracy",
     "client_test_accuracy",
     "train_test_gap",
-    "drift",
+    "drift_from_broadcast",
     "fairness_gap",
 )
 QUALITATIVE: dict[str, dict[str, tuple[int, ...]]] = {

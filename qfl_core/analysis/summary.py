@@ -6,6 +6,7 @@ import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.inference import intervals
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.base.numbers import plus_minus
 
 #: Column of a run's rounds -> what tables call it.
@@ -43,7 +44,11 @@ def final_table(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
-    """Return circuit executions by method and purpose: the mean per round, and what tuning spent before round 1."""
+    """Return circuit executions by method and purpose: the mean per round, and what tuning spent before round 1.
+
+    The untrained model has no row, because it trains nothing.
+    """
+    rounds = rounds[rounds["method"] != UNTRAINED]
     columns = [name for name in rounds.columns if name.startswith("circuits_") and name != "circuits_tuning"]
     cost = rounds[rounds["round"] > 0].groupby("method", sort=False)[columns].mean()
     cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER, QUALITATIVE, QUALITIES
 from qfl_core.analysis.summary import FINAL_METRICS, last_rounds
@@ -25,10 +25,10 @@ _TITLES = {
     "peak_accuracy": "Peak global accuracy",
     "client_test_accuracy": "Mean client test accuracy",
     "train_test_gap": "Low train-test gap",
-    "drift": "Low client drift",
+    "drift_from_broadcast": "Low client drift",
     "fairness_gap": "Client fairness",
 }
-_LOWER_IS_BETTER = ("train_test_gap", "drift", "fairness_gap")
+_LOWER_IS_BETTER = ("train_test_gap", "drift_from_broadcast", "fairness_gap")
 _DOMAINS = {"baf": ("Finance", "Bank fraud detection"), "genome": ("Genomics", "Human or worm sequence")}
 
 
@@ -112,8 +112,8 @@ def _quality(rounds: pd.DataFrame, name: str) -> pd.Series:
     """Return each method's mean over seeds; of drift the mean over rounds, of the train-test gap the absolute value."""
     if name == "peak_accuracy":
         return rounds.groupby(["method", "seed"])["global_accuracy"].max().groupby("method").mean()
-    if name == "drift":
-        return rounds.groupby("method")["drift"].mean()
+    if name == "drift_from_broadcast":
+        return rounds.groupby("method")[name].mean()
     column = "global_accuracy" if name == "final_accuracy" else name
     means = last_rounds(rounds).groupby("method")[column].mean()
     return means.abs() if name == "train_test_gap" else means
@@ -140,7 +140,7 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             found["paper"] = found["method"].map(PAPER.get((track, metric), {}))
             parts.append(found)
     table = pd.concat(parts, ignore_index=True)
-    table["method"] = table["method"].map({name: method.label for name, method in METHODS.items()})
+    table["method"] = [method_named(name).label for name in table["method"]]
     table["paper inside"] = table["paper"].between(table["low"], table["high"]).where(table["paper"].notna())
     return table[["track", "metric", "method", "mean", "low", "high", "seeds", "paper", "paper inside"]]
 

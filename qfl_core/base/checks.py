@@ -7,17 +7,21 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from qfl_core.base.errors import ConfigError, did_you_mean
+from qfl_core.base.errors import ConfigError, did_you_mean, one_line
 
 Check = Callable[[str, Any], Any]
+#: The most characters of a wrong value that a message shows.
+_SHOWN = 200
 
 
 def invalid(name: str, value: object, expected: str) -> ConfigError:
     """Return the error that names a setting, its value and what was expected."""
     try:
-        shown = repr(value)
-    except ValueError:  # Python does not print whole numbers of more than 4,300 digits
-        shown = "a number of thousands of digits"
+        shown = one_line(repr(value))
+    except Exception:  # Python does not print whole numbers of more than 4,300 digits, and a class may print nothing
+        shown = f"a value of type {type(value).__name__}, which cannot be printed"
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}..."
     return ConfigError(f"{name}={shown} is not valid: expected {expected}")
 
 

@@ -15,6 +15,10 @@ class DataError(ValueError):
     """A data file is missing, damaged or not in the official format."""
 
 
+class NotFiniteError(ValueError):
+    """Weights or losses left the range of floating-point numbers."""
+
+
 class RunError(RuntimeError):
     """A run cannot start, go on or be read."""
 

@@ -55,6 +55,27 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
+def new_folder(path: Path, mode: int = 0o777) -> Iterator[None]:
+    """Make a folder and its parents for the ``with`` block; where the block fails, remove those that are empty again.
+
+    Raises
+    ------
+    OSError
+        When the folder cannot be made.
+    """
+    made: list[Path] = []
+    try:
+        made += [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):  # a folder that holds something stays
+                folder.rmdir()
+        raise
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock file ``path`` inside the ``with`` block; create its folder where it is missing.
 
@@ -81,6 +102,8 @@ def writing(folder: Path) -> Iterator[None]:
     """Turn an error of the file system into a :class:`RunError` that names the results folder and the reason."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, RecursionError):  # Python makes the parents of a folder one inside the other
+            reason = "its path has too many folders"
         raise RunError(f"cannot write results to {folder}: {reason}; complete rounds are kept") from error

@@ -64,6 +64,11 @@ def count(value: float, *, missing: str = MISSING) -> str:
     return missing if math.isnan(value) else f"{round(value, 6):,.0f}"
 
 
+def counted(value: int, noun: str) -> str:
+    """Return a count with its noun: ``1 seed``, ``20 seeds``."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
 def interval(mean: float, low: float, high: float, digits: int = 3, *, signed: bool = False) -> str:
     """Return a mean with the ends of its interval: ``0.62 [0.59, 0.65]`` for two digits."""
     middle, lower, upper = (number(value, digits, signed=signed) for value in (mean, low, high))

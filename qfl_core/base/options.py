@@ -28,6 +28,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**({"allow_abbrev": False} | options))
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read the words; a value ``--`` is refused, because argparse would make an empty list of ``--option=--``."""
+        for word in args or ():
+            if word.startswith("--") and word.endswith("=--"):
+                self.error(f"argument {word.removesuffix('=--')}: '--' is not valid")
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Print the reason and end."""
         print(one_line(f"{self.prog}: {message}"), file=sys.stderr)
@@ -66,9 +73,12 @@ def option(kind: Any) -> Callable[[str], Any]:
     return read
 
 
-def folder_option(text: str) -> Path:
-    """Read the path of a folder; an empty one is refused, because it would mean the current folder."""
-    return Path(option(str)(text))
+def path_option(text: str) -> Path:
+    """Read a path; ``~`` is the home folder. An empty one is refused, because it would mean the current folder."""
+    try:
+        return Path(option(str)(text)).expanduser()
+    except RuntimeError as error:  # nobody has this name
+        raise argparse.ArgumentTypeError(f"{text!r} is not valid: {error}") from None
 
 
 def setting_types(settings: type[Settings]) -> dict[str, Any]:

@@ -116,6 +116,7 @@ METHOD_NAMES = (
 )
 #: Methods that are not the paper's; :mod:`qfl_core.runs.plugins` adds rows to these.
 EXTRA_METHODS: dict[str, Any] = {
+    "untrained": "qfl_core.extras.untrained:UNTRAINED",
     "scaffold-qfl": "qfl_core.extras.scaffold:SCAFFOLD_QFL",
     "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }

@@ -10,8 +10,9 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from qfl_core.base.files import write_text
 from qfl_core.base.paths import cache_dir
@@ -60,6 +61,22 @@ def kept_digest(files: Mapping[str, str]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, digest)
     return digest
+
+
+def package_digest(parts: Iterable[str], without: Collection[str] = ()) -> str:
+    """Return :func:`kept_digest` of some of this package's own modules.
+
+    Parameters
+    ----------
+    parts : files and folders, as paths from the package's folder, e.g. ``"data"`` or ``"base/streams.py"``.
+    without : files of these folders that are left out.
+    """
+    package = Path(__file__).resolve().parents[1]
+    files = {}
+    for path in map(package.joinpath, parts):
+        for file in path.rglob("*.py") if path.is_dir() else [path]:
+            files[file.relative_to(package).as_posix()] = file
+    return kept_digest({name: file.read_text(encoding="utf-8") for name, file in files.items() if name not in without})
 
 
 def _dump(value: object) -> str:

@@ -134,6 +134,25 @@ class ExperimentConfig(Settings):
     lambda_fair: float = setting(0.1, number(0, MAX_WEIGHT), "meta-loss weight of the client fairness gap")
     lambda_comm: float = setting(0.01, number(0, MAX_WEIGHT), "meta-loss weight of the communication share")
     lambda_stab: float = setting(0.1, number(0, MAX_WEIGHT), "meta-loss weight of the unfolds' unsteadiness")
+    controller_features: str = setting(
+        "raw",
+        one_of(("raw", "standardised")),
+        "controller: features z as they are, or of mean about 0 and size about 1",
+    )
+    default_spsa: str = setting(
+        "calibrated",
+        one_of(("calibrated", "fixed")),
+        "default-qfl: rates of its SPSA by the library's calibration, or fixed at learning_rate and perturbation",
+    )
+    fedprox_spsa: str = setting(
+        "calibrated", one_of(("calibrated", "fixed")), "fedprox-qfl: rates of its SPSA, as for default-qfl"
+    )
+    adam_steps: int = setting(
+        0, integer(0, 10_000), "adam-qfl: steps per round; 0 takes as many as the circuits of the SPSA methods allow"
+    )
+    adam_moments: str = setting(
+        "forgotten", one_of(("forgotten", "kept")), "adam-qfl: what becomes of a client's moments after a round"
+    )
     adam_rates: tuple[float, ...] = setting(
         (0.01, 0.03, 0.1, 0.3), rates(MAX_RATE), "adam-qfl: learning rates tried on validation before round 0"
     )
@@ -150,7 +169,7 @@ class ExperimentConfig(Settings):
         spec = DATASETS[self.dataset]
         self._default("encoding", next(iter(spec.encodings)))
         known = tuple(spec.encodings)
-        if self.encoding not in known:
+        if not isinstance(self.encoding, str) or self.encoding not in known:
             raise invalid(
                 "encoding",
                 self.encoding,

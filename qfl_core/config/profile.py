@@ -19,6 +19,8 @@ from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, changed, read
 PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
 #: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
 SECTION_KEYS = {"protocol", "sensitivity", "extensions", "hardware"}
+#: The name of another profile of the folder; what a file does not say itself is as in that profile.
+EXTENDS = "extends"
 #: The suffix of a dataset's second track: the same data under a sound encoding.
 CLEAN = "-clean"
 
@@ -62,9 +64,12 @@ class Profile:
 def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
     """Return the content of a profile's file, with its keys checked.
 
+    A file with ``extends: paper`` holds only what differs from that profile: mappings are merged at every depth, and
+    any other value, a list too, replaces the one of that profile.
+
     Parameters
     ----------
-    name : ``paper``, ``smoke``, or the stem of another file of the folder.
+    name : ``paper``, ``quick``, ``smoke``, or the stem of another file of the folder.
     folder : where ``<name>.yaml`` is; by default the profiles that come with the package.
     """
     where: Traversable = Path(folder) if folder is not None else resources.files(__package__) / "profiles"
@@ -74,12 +79,31 @@ def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
         hint = did_you_mean(name, known)
         raise ConfigError(f"unknown profile {name!r}{hint}; profiles in {where.name}/: {', '.join(known)}")
     values = read_yaml(files[f"{name}.yaml"].read_text(encoding="utf-8"), f"{name}.yaml")
+    if isinstance(values, dict) and EXTENDS in values:
+        base = values.pop(EXTENDS)
+        if base == name or base not in known:
+            raise ConfigError(f"{name}.yaml: {EXTENDS} must name another profile of {where.name}/, got {base!r}")
+        below = read_yaml(files[f"{base}.yaml"].read_text(encoding="utf-8"), f"{base}.yaml")
+        if not isinstance(below, dict) or EXTENDS in below:
+            raise ConfigError(f"{name}.yaml: {EXTENDS} must name a profile that extends no other, got {base!r}")
+        values = _extended(below, values)
     if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | SECTION_KEYS:
         raise ConfigError(
             f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "
             f"may have {', '.join(sorted(SECTION_KEYS))} and no others"
         )
     return values
+
+
+def _extended(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of ``below`` where ``above`` does not say otherwise."""
+    both = {
+        key: _extended(below[key], value)
+        if isinstance(value, Mapping) and isinstance(below.get(key), Mapping)
+        else value
+        for key, value in above.items()
+    }
+    return {**below, **both}
 
 
 def load_profile(

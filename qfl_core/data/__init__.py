@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from qfl_core.base.registry import DATASETS, resolve
 from qfl_core.config import ExperimentConfig
-from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.data.splits import DataSource, Split, Splits, packed, unpacked
 from qfl_core.data.standin.common import announce
+from qfl_core.data.store import kept
 
 __all__ = ["DataSource", "Split", "Splits", "data_source", "load_splits"]
 
@@ -58,7 +58,8 @@ def load_splits(config: ExperimentConfig, order: np.random.Generator | None = No
     the stand-in takes the place of a file that cannot be had. The choice is printed once and is part of the result
     (``.source``, ``.provenance``).
 
-    Configs with the same data settings and the same source share one result in memory.
+    Configs with the same data settings and the same source share one result in memory. The splits of the package's own
+    datasets are also kept on disk, see :mod:`qfl_core.data.store`.
 
     Parameters
     ----------
@@ -94,19 +95,33 @@ class _Request:
 
 def _data_settings(config: ExperimentConfig, load: Loader) -> tuple[object, ...]:
     """Return values that are equal for equal splits; a user's loader may read any setting."""
-    if getattr(load, "__module__", "").partition(".")[0] != "qfl_core":
-        return (config,)
-    return tuple(getattr(config, name) for name in DATA_SETTINGS)
+    return tuple(getattr(config, name) for name in DATA_SETTINGS) if _is_own(load) else (config,)
+
+
+def _is_own(load: Loader) -> bool:
+    """Tell whether a loader is the package's own."""
+    return getattr(load, "__module__", "").partition(".")[0] == "qfl_core"
 
 
 @lru_cache(maxsize=32)
 def _kept(request: _Request) -> Splits:
-    """Load once per data settings and source."""
-    return _load(request.load, request.config, None)
+    """Load once per data settings and source; the splits of the package's own datasets are kept on disk, too."""
+    if request.provenance is None or not _is_own(request.load):
+        return _load(request.load, request.config, None)
+    # The digest stands for the setting "source": a file or a stand-in gives the same splits however it was chosen.
+    settings = {name: value for name, value in zip(DATA_SETTINGS, request.settings, strict=True) if name != "source"}
+    deciding = {"settings": settings, "sha256": request.provenance.sha256}
+    found = kept("splits", deciding, lambda: packed(_load(request.load, request.config, None)))
+    return unpacked(found, request.provenance)
 
 
 def _load(load: Loader, config: ExperimentConfig, order: np.random.Generator | None) -> Splits:
     # BLAS adds in an order that follows its number of threads: with one, a seed gives the same bits everywhere. The
-    # limit finds SciPy's BLAS because importing the loader has loaded it.
+    # limit finds the libraries that are loaded already, so the import of scikit-learn, which brings SciPy's BLAS, comes
+    # first. Both imports are here because splits from the disk need neither.
+    from threadpoolctl import threadpool_limits
+
+    import qfl_core.data.preprocess  # noqa: F401
+
     with threadpool_limits(1):
         return load(config, order)

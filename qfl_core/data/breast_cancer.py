@@ -6,13 +6,10 @@ import hashlib
 from functools import cache
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer as bundled
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from qfl_core.config import ExperimentConfig
-from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
 from qfl_core.data.splits import DataSource, Split, Splits
+from qfl_core.data.store import Entry, kept
 
 
 def load_breast_cancer(config: ExperimentConfig, order: np.random.Generator | None = None) -> Splits:
@@ -21,6 +18,11 @@ def load_breast_cancer(config: ExperimentConfig, order: np.random.Generator | No
     The splits are drawn first. Standardisation, PCA and scaling are fitted on the training split alone, whose rows the
     encoder meets in a shuffled order where ``order`` is given.
     """
+    from sklearn.pipeline import make_pipeline  # here, because scikit-learn takes seconds to import
+    from sklearn.preprocessing import StandardScaler
+
+    from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
+
     X, y = _tumours()
     sizes = (config.train_size, config.val_size, config.test_size)
     parts = stratified_parts(y, sizes, config.seed, "breast-cancer-parts")
@@ -39,9 +41,15 @@ def breast_cancer_source(config: ExperimentConfig) -> DataSource:
 
 @cache
 def _tumours() -> tuple[np.ndarray, np.ndarray]:
-    """Return the measurements (569, 30) and the labels (569,), parsed once per process."""
-    X, target = bundled(return_X_y=True)
-    y = 1 - target  # scikit-learn's 1 is benign
-    for array in (X, y):
+    """Return the measurements (569, 30) and the labels (569,); they are kept on disk per version of scikit-learn."""
+
+    def parse() -> Entry:
+        from sklearn.datasets import load_breast_cancer as bundled
+
+        X, target = bundled(return_X_y=True)
+        return Entry({"X": X, "y": 1 - target})  # scikit-learn's 1 is benign
+
+    found = kept("rows", {"dataset": "breast-cancer"}, parse).arrays
+    for array in found.values():
         array.setflags(write=False)
-    return X, y
+    return found["X"], found["y"]

@@ -22,20 +22,21 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from qfl_core.base.errors import ConfigError, DataError
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
-from qfl_core.data.preprocess import angle_scaler, component_analysis, stratified_parts
-from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file
+from qfl_core.data.sources import FoundFile, OfficialFile, digest_of, find_file, require_unchanged
 from qfl_core.data.splits import DataSource, Split, Splits
 from qfl_core.data.standin.common import choose_source, describe_source
-from qfl_core.data.standin.genome import generate_genome
+from qfl_core.data.store import Entry, compact, kept
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 LENGTH = 200
 CLASSES = ("human", "worm")
@@ -48,6 +49,8 @@ _BASES = re.compile(rb"[ACGT]{%d}" % LENGTH)
 _MAC_METADATA = "__MACOSX/"
 #: A longer entry (in bytes) is not unpacked, because it cannot be one sequence with white space around it.
 MAX_ENTRY = 10 * LENGTH
+#: The number of sequences whose words are counted in one step.
+COUNTED_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +94,12 @@ def draw_sequences(config: ExperimentConfig) -> tuple[Sequences, list[np.ndarray
     -------
     The chosen sequences in file order, the rows of the three splits among them, the source, and what was dropped.
     """
+    from qfl_core.data.preprocess import stratified_parts  # here, because scikit-learn takes seconds to import
+
     if config.encoding.startswith("word-id") and LENGTH % config.features:
         divisors = ", ".join(str(f) for f in range(1, 17) if LENGTH % f == 0)
         raise ConfigError(f"features={config.features} does not divide {LENGTH} letters into words: use {divisors}")
-    everything, provenance, notes = genome_sequences(config.source)
+    everything, notes, provenance = genome_sequences(config.source)
     in_test = np.char.startswith(everything.names, "test/")
     parts = []
     for folder, sizes in ((~in_test, (config.train_size, config.val_size)), (in_test, (config.test_size,))):
@@ -122,32 +127,48 @@ def encode(sequences: Sequences, train: np.ndarray, config: ExperimentConfig, or
     config : names the encoding and its settings.
     order : (n,) rows in the order in which the encoder meets them.
     """
+    from qfl_core.data.preprocess import angle_scaler
+
     if config.encoding == "kmer":
-        inputs, encoder = sequences.bases, kmer_pipeline(config)
+        encoder = kmer_pipeline(config)
+        inputs = kmer_counts(sequences.bases, config.kmer)
     else:
-        inputs, encoder = word_ids(sequences.bases, LENGTH // config.features, order), angle_scaler(config)
+        encoder = angle_scaler(config)
+        inputs = word_ids(sequences.bases, LENGTH // config.features, order)
     met = order[np.isin(order, train)]
     return encoder.fit(inputs[met]).transform(inputs)
 
 
 def kmer_pipeline(config: ExperimentConfig) -> Pipeline:
-    """Return the encoder: counts of all words of ``kmer`` letters, standardisation, PCA, angles."""
-    if config.features > 4**config.kmer:
-        raise ConfigError(f"features={config.features}, but there are only {4**config.kmer} words of {config.kmer}")
-    counts = FunctionTransformer(kmer_counts, kw_args={"k": config.kmer})
-    return make_pipeline(counts, StandardScaler(), component_analysis(config), angle_scaler(config))
+    """Return the encoder of counts of all words of ``kmer`` letters: standardisation, PCA, angles."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from qfl_core.data.preprocess import angle_scaler, component_analysis
+
+    words = 4**config.kmer
+    if config.features > words:
+        raise ConfigError(f"features={config.features}, but there are only {words} words of {config.kmer}")
+    return make_pipeline(StandardScaler(), component_analysis(config, words), angle_scaler(config))
 
 
 def kmer_counts(bases: np.ndarray, k: int) -> np.ndarray:
     """Count the overlapping words of k letters: ``bases`` (n,) of 200 bytes -> (n, 4**k), words in ACGT order."""
-    letters = bases.view(np.uint8).reshape(len(bases), -1)
-    digits = np.searchsorted(np.frombuffer(b"ACGT", np.uint8), letters)
+    digit = np.zeros(256, np.int32)
+    digit[np.frombuffer(b"ACGT", np.uint8)] = range(4)
+    digits = digit[bases.view(np.uint8).reshape(len(bases), -1)]
     windows = digits.shape[1] - k + 1
-    codes = np.zeros((len(bases), windows), np.int64)
+    codes = np.zeros((len(bases), windows), np.int32)
     for offset in range(k):
         codes = 4 * codes + digits[:, offset : offset + windows]
-    codes += 4**k * np.arange(len(bases))[:, None]
-    return np.bincount(codes.ravel(), minlength=len(bases) * 4**k).reshape(len(bases), -1).astype(float)
+    counts = np.empty((len(bases), 4**k))
+    # Some rows at a time, because the counters of all rows together would not fit into the processor's cache.
+    for start in range(0, len(bases), COUNTED_ROWS):
+        some = codes[start : start + COUNTED_ROWS]
+        words = some + 4**k * np.arange(len(some))[:, None]
+        found = np.bincount(words.ravel(), minlength=len(some) * 4**k)
+        counts[start : start + COUNTED_ROWS] = found.reshape(len(some), -1)
+    return counts
 
 
 def word_ids(bases: np.ndarray, word_size: int, order: np.ndarray) -> np.ndarray:
@@ -169,11 +190,16 @@ def genome_source(config: ExperimentConfig) -> DataSource:
     return _describe(_find(config.source))
 
 
-def genome_sequences(source: str) -> tuple[Sequences, DataSource, dict[str, int]]:
-    """Return all usable sequences in class-sorted file order, their source, and what was dropped."""
+def genome_sequences(source: str) -> tuple[Sequences, dict[str, int], DataSource]:
+    """Return all usable sequences in class-sorted file order, what was dropped, and their source.
+
+    They are read, checked and kept on disk once per content.
+    """
     found = _find(source)
-    sequences, notes = read_genome(found.path) if isinstance(found, FoundFile) else (standin_sequences(), {})
-    return sequences, _describe(found), notes
+    provenance = _describe(found)
+    if isinstance(found, FoundFile):
+        return *read_genome(found.path), provenance
+    return standin_sequences(provenance.sha256), {}, provenance
 
 
 def _find(source: str) -> FoundFile | str:
@@ -185,19 +211,24 @@ def _describe(found: FoundFile | str) -> DataSource:
 
 
 @lru_cache(maxsize=1)
-def standin_sequences() -> Sequences:
-    """Return the stand-in population, generated once per process."""
-    per_class = sum(STANDIN_COUNTS.values())
-    bases, labels = generate_genome(per_class, STANDIN_SEED)
-    files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))
-    names = [f"{folder}/{label}/{number}" for label in CLASSES for number, folder in files]
-    return Sequences(bases, labels, np.array(names))
+def standin_sequences(sha256: str) -> Sequences:
+    """Return the stand-in population; ``sha256`` is the digest of its generator."""
+
+    def generate() -> Entry:
+        from qfl_core.data.standin.genome import generate_genome  # here, because pandas takes long to import
+
+        bases, labels = generate_genome(sum(STANDIN_COUNTS.values()), STANDIN_SEED)
+        files = sorted((number, folder) for folder, count in STANDIN_COUNTS.items() for number in range(count))
+        names = [f"{folder}/{label}/{number}" for label in CLASSES for number, folder in files]
+        return _packed(Sequences(bases, labels, np.array(names)), {})
+
+    return _unpacked(kept("rows", {"dataset": "genome", "sha256": sha256}, generate))[0]
 
 
 def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
     """Read the official zip in place; return its usable sequences and how many were dropped, by reason.
 
-    A file is read once per process and content.
+    The sequences are kept on disk, so a file is read once per content.
 
     Raises
     ------
@@ -209,8 +240,30 @@ def read_genome(path: Path) -> tuple[Sequences, dict[str, int]]:
 
 @lru_cache(maxsize=2)
 def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
-    """Read the zip. ``sha256`` is the digest of the file; it makes a changed file a new key of the cache."""
-    kept: list[tuple[bytes, int, str]] = []
+    """Return the sequences of a file with this digest, and how many were dropped."""
+
+    def read() -> Entry:
+        parsed = _packed(*_parse(file))
+        require_unchanged(file, sha256)
+        return parsed
+
+    return _unpacked(kept("rows", {"dataset": "genome", "sha256": sha256}, read))
+
+
+def _packed(sequences: Sequences, dropped: dict[str, int]) -> Entry:
+    names = np.char.encode(sequences.names, "utf-8")
+    return Entry({"bases": sequences.bases, "labels": compact(sequences.labels), "names": names}, {"dropped": dropped})
+
+
+def _unpacked(entry: Entry) -> tuple[Sequences, dict[str, int]]:
+    names = np.char.decode(entry.arrays["names"], "utf-8")
+    labels = entry.arrays["labels"].astype(np.int64)
+    return Sequences(entry.arrays["bases"], labels, names), dict(entry.facts["dropped"])
+
+
+def _parse(file: Path) -> tuple[Sequences, dict[str, int]]:
+    """Read and check the zip."""
+    usable: list[tuple[bytes, int, str]] = []
     dropped = Counter({"another length": 0, "letters other than ACGT": 0})
     with _open(file) as archive:
         for info, (folder, label, name) in sorted(_entries(file, archive), key=_file_order):
@@ -228,10 +281,10 @@ def _read(file: Path, sha256: str) -> tuple[Sequences, dict[str, int]]:
             elif not _BASES.fullmatch(bases):
                 dropped["letters other than ACGT"] += 1
             else:
-                kept.append((bases, CLASSES.index(label), f"{folder}/{label}/{name}"))
-    if len({label for _, label, _ in kept}) < 2:
+                usable.append((bases, CLASSES.index(label), f"{folder}/{label}/{name}"))
+    if len({label for _, label, _ in usable}) < 2:
         raise DataError(f"{file.name} has no usable sequence of one class: dropped {dict(dropped)}")
-    sequences, labels, names = zip(*kept, strict=True)
+    sequences, labels, names = zip(*usable, strict=True)
     return Sequences(np.array(sequences, f"S{LENGTH}"), np.array(labels), np.array(names)), dict(dropped)
 
 
@@ -245,10 +298,10 @@ def _open(file: Path) -> zipfile.ZipFile:
 
 
 #: An entry of the zip with its folder (train or test), class and file name without the ending.
-Entry = tuple[zipfile.ZipInfo, tuple[str, str, str]]
+ZipEntry = tuple[zipfile.ZipInfo, tuple[str, str, str]]
 
 
-def _entries(file: Path, archive: zipfile.ZipFile) -> list[Entry]:
+def _entries(file: Path, archive: zipfile.ZipFile) -> list[ZipEntry]:
     listed = [info for info in archive.infolist() if not info.filename.startswith(_MAC_METADATA)]
     matches = [(info, _ENTRY.fullmatch(info.filename)) for info in listed]
     entries = [(info, (match[1], match[2], match[3])) for info, match in matches if match]
@@ -263,7 +316,7 @@ def _entries(file: Path, archive: zipfile.ZipFile) -> list[Entry]:
     return entries
 
 
-def _file_order(entry: Entry) -> tuple[str, tuple[int, int, str], str]:
+def _file_order(entry: ZipEntry) -> tuple[str, tuple[int, int, str], str]:
     """Return the sort key of the class-sorted list: class, then file name (2 before 10), then folder."""
     folder, label, name = entry[1]
     number = (0, int(name), "") if name.isdecimal() else (1, 0, name)

@@ -8,15 +8,18 @@ the rows of a client in a round do not depend on who asks for them, or in which 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from qfl_core.base.errors import DataError
 from qfl_core.base.registry import PARTITIONS, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import Splits
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DIRICHLET_TRIES = 5000
 LABELS = (0, 1)
@@ -62,6 +65,8 @@ class Partition:
 
     def table(self, splits: Splits) -> pd.DataFrame:
         """Return one row per round and client: samples, distinct rows, label share, validation and test samples."""
+        import pandas as pd  # here, because training needs no table
+
         rows = []
         for t in range(self.rounds):
             for data in self.round(t):

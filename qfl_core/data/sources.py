@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,10 +16,13 @@ from pathlib import Path
 from qfl_core.base import paths
 from qfl_core.base.errors import DataError
 from qfl_core.base.files import write_text
+from qfl_core.data.store import Entry, kept
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
 RETRIES = 2
+#: A file that has not changed for so long has its digest kept on disk.
+SETTLED_NS = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def find_file(official: OfficialFile) -> FoundFile | str:
         if not folder.is_dir():
             raise DataError(f"QFL_DATA_DIR={str(folder)!r} is not a folder: correct it or unset it")
         if path := _first_existing(folder, official.names):
-            return _checked(path, path.stat().st_mtime_ns, path.stat().st_size, official, "QFL_DATA_DIR")
+            return _checked(path, digest_of(path), official, "QFL_DATA_DIR")
     cache = paths.cache_dir()
     if path := _first_existing(cache, official.names):
         return _remembered(path, official)
@@ -80,11 +85,16 @@ def _first_existing(folder: Path, names: tuple[str, ...]) -> Path | None:
 
 
 @lru_cache(maxsize=16)
-def _checked(file: Path, mtime: int, size: int, official: OfficialFile, where: str) -> FoundFile:
-    """Check a file once per process; a file with another time stamp or size is checked again."""
-    is_official, evidence = official.check(file)
-    kind = "official" if is_official else "local"
-    return FoundFile(file, kind, digest_of(file), f"{where}; {evidence}")
+def _checked(file: Path, sha256: str, official: OfficialFile, where: str) -> FoundFile:
+    """Check a file. The outcome is kept on disk for its content; a file with other content is checked again."""
+
+    def check() -> Entry:
+        is_official, evidence = official.check(file)
+        return Entry(facts={"kind": "official" if is_official else "local", "evidence": evidence})
+
+    # The ending counts, because a file in Parquet's format may have a damaged beginning.
+    facts = kept("checks", {"sha256": sha256, "ending": file.suffix, "names": official.names}, check).facts
+    return FoundFile(file, facts["kind"], sha256, f"{where}; {facts['evidence']}")
 
 
 def _remembered(path: Path, official: OfficialFile) -> FoundFile:
@@ -98,7 +108,7 @@ def _remembered(path: Path, official: OfficialFile) -> FoundFile:
                 f"was {known['sha256']}; delete it and {memory.name}, or restore it"
             )
         return FoundFile(path, known["kind"], actual, f"cache; {known['evidence']}")
-    found = _checked(path, path.stat().st_mtime_ns, path.stat().st_size, official, "cache")
+    found = _checked(path, digest_of(path), official, "cache")
     _remember(found)
     return found
 
@@ -176,14 +186,38 @@ def file_sha256(path: Path) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """Return a file's SHA-256 in hex, computed once per process; another time stamp or size computes it again."""
+    """Return a file's SHA-256 in hex. It is computed once per state of the file and kept in the cache folder.
+
+    The state is the path, the device and number of the file, its size, and the times of the last change of its content
+    and of its entry in the file system. Whoever changes a file through the file system changes the state. The limits: a
+    disk that returns other bytes without a change of the file is not noticed, and neither is a change within one tick
+    of the file system's clock. So the digest of a file that changed less than two seconds ago is not kept on disk.
+    """
     state = path.stat()
-    return _digest(path, state.st_mtime_ns, state.st_size)
+    times = (state.st_mtime_ns, state.st_ctime_ns)
+    return _digest(path.absolute(), (state.st_dev, state.st_ino, state.st_size, *times))
 
 
 @lru_cache(maxsize=16)
-def _digest(path: Path, mtime: int, size: int) -> str:
-    return file_sha256(path)
+def _digest(path: Path, state: tuple[int, ...]) -> str:
+    name = hashlib.sha256(json.dumps([str(path), *state]).encode()).hexdigest()
+    memory = paths.cache_dir() / "digests" / f"{name}.txt"
+    with suppress(OSError, ValueError):
+        if re.fullmatch("[0-9a-f]{64}", known := memory.read_text(encoding="ascii")):
+            return known
+    settled = max(state[-2:]) < time.time_ns() - SETTLED_NS
+    digest = file_sha256(path)
+    if settled:
+        with suppress(OSError):  # a folder that cannot be written costs time and nothing else
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            write_text(memory, digest)
+    return digest
+
+
+def require_unchanged(path: Path, sha256: str) -> None:
+    """Refuse a file that changed while it was read, because what was read is kept under the file's digest."""
+    if digest_of(path) != sha256:
+        raise DataError(f"{path.name} changed while it was read: start again")
 
 
 def git_blob_id(path: Path) -> str:

@@ -6,12 +6,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from qfl_core.base.display import splits_html
 from qfl_core.base.errors import DataError
+from qfl_core.data.store import Entry, compact
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class Splits:
 
     def table(self) -> pd.DataFrame:
         """Return one row per split: its number of rows, its rows of label 1, its range of angles."""
+        import pandas as pd  # here, because training needs no table
+
         rows = {
             name: {
                 "rows": len(split),
@@ -118,3 +124,24 @@ class Splits:
 
     def _repr_html_(self) -> str:
         return splits_html(self)
+
+
+def packed(splits: Splits) -> Entry:
+    """Return splits in the form in which they are kept on disk; :func:`unpacked` gives back the same bits."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, split in splits.parts.items():
+        is_text = split.origin.dtype.kind == "U"
+        origin = np.char.encode(split.origin, "utf-8") if is_text else compact(split.origin)
+        arrays |= {f"{name}.X": split.X, f"{name}.y": compact(split.y), f"{name}.origin": origin}
+    types = {name: [split.y.dtype.str, split.origin.dtype.str] for name, split in splits.parts.items()}
+    return Entry(arrays, {"notes": dict(splits.notes), "types": types})
+
+
+def unpacked(entry: Entry, provenance: DataSource) -> Splits:
+    """Return the splits of :func:`packed`; ``provenance`` is their source."""
+    parts = {}
+    for name, (labels, names) in entry.facts["types"].items():
+        X, y, origin = (entry.arrays[f"{name}.{array}"] for array in ("X", "y", "origin"))
+        origin = np.char.decode(origin, "utf-8") if np.dtype(names).kind == "U" else origin
+        parts[name] = Split(X, y.astype(labels), origin.astype(names))
+    return Splits(**parts, provenance=provenance, notes=entry.facts["notes"])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from qfl_core.base.errors import NotFiniteError
 from qfl_core.engines.qnn import QNN
 
 MAX_SHOTS = 2**63 - 1  # NumPy's binomial accepts no larger number
 #: One generator for all draws, one generator per weight vector, or None where nothing is drawn.
 Generators = np.random.Generator | Sequence[np.random.Generator] | None
+
+#: ``(p, y, margin) -> values``, elementwise: ``p`` (..., n) is P(class 1), ``y`` (n,) the labels 0 and 1.
+Elementwise = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
 
 class EncodedSamples(Protocol):
@@ -102,6 +107,68 @@ class Engine(ABC, Generic[Encoding]):
         return {"engine": self.name, "kind": self.kind, "shots": self.shots}
 
 
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """Samples of several clients, and what is asked about their measurement.
+
+    Attributes
+    ----------
+    encoded : one encoded dataset per client.
+    labels : (total,), the labels 0 and 1 of all samples, client after client.
+    rngs : one generator per client.
+    functions : F functions of probability and label, such as a loss.
+    margin : what they are given as third argument.
+    """
+
+    encoded: Sequence[Any]
+    labels: np.ndarray
+    rngs: Sequence[np.random.Generator]
+    functions: Sequence[Elementwise]
+    margin: float
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """SPSA iterations of several clients on L(theta) + (mu / 2) |theta - anchor|^2.
+
+    Attributes
+    ----------
+    theta : (clients, P), the start.
+    anchor, mu : (P,) and the proximal coefficient.
+    eta, delta : (clients, iterations), learning rates and perturbations.
+    directions : (clients, iterations, P) of -1 and +1.
+    shift : (clients, P), added to every gradient estimate, or None.
+    """
+
+    theta: np.ndarray
+    anchor: np.ndarray
+    mu: float
+    eta: np.ndarray
+    delta: np.ndarray
+    directions: np.ndarray
+    shift: np.ndarray | None
+
+
+@runtime_checkable
+class CompiledEngine(Protocol):
+    """An engine with shots that has faster ways than drawing counts and averaging them in NumPy.
+
+    Each method returns None where its way is not open, for example because no compiled code is available.
+    """
+
+    def means(self, asked: Drawing, weights: np.ndarray) -> np.ndarray | None:
+        """Return the functions' means over each client's samples, (F, clients, S), for weights (clients, S, P)."""
+
+    def accuracies(self, asked: Drawing, weights: np.ndarray) -> np.ndarray | None:
+        """Return the shares of samples whose drawn class is the label, and of those that are also of class 1.
+
+        The result is (2, clients, S), for weights (clients, S, P).
+        """
+
+    def descend(self, asked: Drawing, descent: Descent) -> np.ndarray | None:
+        """Return where the clients end, (clients, P); the first function is the loss."""
+
+
 @runtime_checkable
 class DifferentiableEngine(Protocol):
     """An engine that can also compute the derivatives of its exact probabilities.
@@ -161,7 +228,7 @@ def _real_array(name: str, values: ArrayLike) -> np.ndarray:
     array = np.ascontiguousarray(array, dtype=float)
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite angles, got {array[where]} at index {where}")
+        raise NotFiniteError(f"{name} must be finite angles, got {array[where]} at index {where}")
     return array
 
 
@@ -174,13 +241,21 @@ def sample(p: np.ndarray, shots: int, rng: Generators) -> np.ndarray:
     shots : the number of measurements per probability.
     rng : one generator, which draws all values row by row, or B generators, one per row.
     """
-    if rng is None:
-        raise ValueError(f"shots={shots} draws at random: expected rng to be a numpy Generator, got None")
+    many = check_generators(rng, shots, p.shape)
     p = np.minimum(np.maximum(p, 0.0), 1.0)  # np.clip takes longer than the draws of a small client
     if isinstance(rng, np.random.Generator):
         return rng.binomial(shots, p) / shots
+    return np.array([g.binomial(shots, row) / shots for g, row in zip(many, p, strict=True)])
+
+
+def check_generators(rng: Generators, shots: int, shape: tuple[int, ...]) -> Sequence[np.random.Generator]:
+    """Return the generators that draw values of the given shape, one of all or one per row; refuse anything else."""
+    if rng is None:
+        raise ValueError(f"shots={shots} draws at random: expected rng to be a numpy Generator, got None")
+    if isinstance(rng, np.random.Generator):
+        return [rng]
     many = isinstance(rng, Sequence) and all(isinstance(g, np.random.Generator) for g in rng)
-    if not many or p.ndim != 2 or len(rng) != len(p):
+    if not many or len(shape) != 2 or len(rng) != shape[0]:
         got = f"{len(rng)} generators" if many else type(rng).__name__
-        raise ValueError(f"rng must be a Generator, or a list with one for each row of p {p.shape}, got {got}")
-    return np.array([g.binomial(shots, row) / shots for g, row in zip(rng, p, strict=True)])
+        raise ValueError(f"rng must be a Generator, or a list with one for each row of p {shape}, got {got}")
+    return rng

@@ -2,66 +2,27 @@
 
 A stored sample is a row of real numbers (or a state). Where P(1 | x, theta) is a linear function of this row, one
 matrix product ``rows @ observables.T`` gives the probabilities of all samples for all thetas.
-
-Why the bits do not depend on the batch: at the edge of a matrix product, BLAS may add the terms in another order. A
-probability could then depend on the other samples of the batch. To prevent this, the number of samples is padded to a
-multiple of 8 and the number of thetas to a multiple of 4, because BLAS was observed to use one order for such shapes.
-:func:`blas_is_position_free` tests this once per process and row width; where the test fails, a slower product with a
-fixed order is used instead.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Protocol
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 
-from qfl_core.engines.base import Engine, Generators, check_weights, sample
+from qfl_core.base.errors import NotFiniteError
+from qfl_core.engines import ordered
+from qfl_core.engines.base import Descent, Drawing, Engine, Generators, check_generators, check_weights, sample
+from qfl_core.engines.blas import PAD_THETAS, padded_product, thread_limit
+from qfl_core.engines.encoded import Arrangements, Encoded, check_encoded, padded, writable
+from qfl_core.engines.inner_loop import NO_SIDES, compiled_code, no_circuit, path_name
+from qfl_core.engines.majority import majority
+from qfl_core.engines.ordered import RyCircuit
 from qfl_core.engines.qnn import QNN
-
-PAD_SAMPLES = 8
-PAD_THETAS = 4
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """n samples in the form in which an engine stores them.
-
-    Engines that have the same ``owner`` can use each other's encodings; an engine with shots and an exact engine of
-    the same class for the same QNN do.
-
-    Attributes
-    ----------
-    rows : (padded n, width), one row per sample; zeros fill the last rows.
-    num_samples : n.
-    owner : what identifies the engine that made the encoding.
-    pad : the number of rows is a multiple of it.
-    """
-
-    rows: np.ndarray = field(repr=False)
-    num_samples: int
-    owner: tuple = field(repr=False)
-    pad: int = PAD_SAMPLES
-
-    def __len__(self) -> int:
-        return self.num_samples
-
-    def take(self, indices: np.ndarray) -> Encoded:
-        """Return the samples at the positions ``indices``, without encoding them again."""
-        indices = np.asarray(indices)
-        if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise ValueError(f"indices must be a vector of integers, got {indices.dtype} {indices.shape}")
-        if len(indices) and (indices.min() < 0 or indices.max() >= self.num_samples):
-            low, high = indices.min(), indices.max()
-            raise ValueError(f"indices must lie in [0, {self.num_samples}), got {low} to {high}")
-        rows = np.zeros((padded(len(indices), self.pad), *self.rows.shape[1:]), dtype=self.rows.dtype)
-        np.take(self.rows, indices, axis=0, out=rows[: len(indices)])
-        return Encoded(rows, len(indices), self.owner, self.pad)
+from qfl_core.engines.tables import Tables
 
 
 class CachedEngine(Engine[Encoded]):
@@ -84,6 +45,8 @@ class CachedEngine(Engine[Encoded]):
         self.memory = memory
         self.threads = threads
         self._limit = thread_limit(threads)
+        self._tables = None if shots is None else Tables(shots)
+        self._arrangements = Arrangements()
 
     @abstractmethod
     def _exact(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
@@ -115,10 +78,17 @@ class CachedEngine(Engine[Encoded]):
         """
         check_encoded(encoded, self._owner())
         weights = check_weights(weights, self.qnn.num_weights)
-        with self._limit():
-            p = self._exact(encoded, np.atleast_2d(weights))
-        p = p[0] if weights.ndim == 1 else p
-        return p if self.shots is None else sample(p, self.shots, rng)
+        thetas = np.atleast_2d(weights)
+        if self.shots is not None:
+            rngs = check_generators(rng, self.shots, (*weights.shape[:-1], len(encoded)))
+            # One generator draws for all weight vectors, as for one client; B generators as for B clients.
+            per_client = thetas.reshape(len(rngs), -1, thetas.shape[1])
+            drawn = self._draw([encoded] * len(rngs), per_client, rngs)
+            p = np.concatenate(drawn)
+        else:
+            with self._limit():
+                p = self._exact(encoded, thetas)
+        return p[0] if weights.ndim == 1 else p
 
     def probabilities_ragged(
         self,
@@ -135,18 +105,151 @@ class CachedEngine(Engine[Encoded]):
         owner = self._owner()
         for e in encoded:
             check_encoded(e, owner)
+        if self.shots is not None:
+            return self._draw(encoded, weights, [check_generator(g, self.shots) for g in sources])
         clients, signs, count = weights.shape
         with self._limit():
             G = self._observables(weights.reshape(clients * signs, count))
             if G is None:
-                exact = [self._exact(e, w) for e, w in zip(encoded, weights, strict=True)]
-            else:
-                split = np.zeros((clients, padded(signs, PAD_THETAS), G.shape[1]))
-                split[:, :signs] = G.reshape(clients, signs, G.shape[1])
-                exact = [_padded_product(e, g, signs) for e, g in zip(encoded, split, strict=True)]
-        if self.shots is None:
-            return exact
-        return [sample(p, self.shots, rng) for p, rng in zip(exact, sources, strict=True)]
+                return [self._exact(e, w) for e, w in zip(encoded, weights, strict=True)]
+            split = np.zeros((clients, padded(signs, PAD_THETAS), G.shape[1]))
+            split[:, :signs] = G.reshape(clients, signs, G.shape[1])
+            return [padded_product(e, g, signs) for e, g in zip(encoded, split, strict=True)]
+
+    def _ordered_observables(self, weights: np.ndarray) -> np.ndarray | None:
+        """Return :meth:`_observables` for the engine with shots, with sums in a fixed order where that is possible."""
+        return self._observables(weights)
+
+    def _circuit(self) -> RyCircuit | None:
+        """Return the ansatz in the form that compiled code can walk through, or None."""
+        return None
+
+    def _draw(
+        self, encoded: Sequence[Encoded], weights: np.ndarray, rngs: Sequence[np.random.Generator]
+    ) -> list[np.ndarray]:
+        """Return fractions of shots, one array ``(S, n_i)`` per client, for ``weights : (clients, S, P)``."""
+        ends = np.cumsum([len(e) for e in encoded])
+        nothing = np.zeros(ends[-1] if len(ends) else 0, dtype=np.int64)
+        drawn = np.empty((weights.shape[1], len(nothing)))
+        asked = Drawing(encoded, nothing, rngs, (), 0.0)
+        if self.means(asked, weights, drawn) is not None:
+            return np.split(drawn, ends[:-1], axis=1)
+        shots = cast(int, self.shots)
+        return [
+            sample(self._ordered_probabilities(e, w), shots, rng)
+            for e, w, rng in zip(encoded, weights, rngs, strict=True)
+        ]
+
+    def _ordered_probabilities(self, encoded: Encoded, weights: np.ndarray) -> np.ndarray:
+        """Return the probabilities (S, n) from which an engine with shots draws, for ``weights : (S, P)``."""
+        with self._limit():
+            G = self._ordered_observables(weights)
+            return self._exact(encoded, weights) if G is None else ordered.product(encoded.rows, G)[:, : len(encoded)]
+
+    def means(self, asked: Drawing, weights: np.ndarray, drawn: np.ndarray | None = None) -> np.ndarray | None:
+        """Draw for every client and weight vector; return the functions' means, (F, clients, S).
+
+        None where compiled code cannot do it. ``drawn : (S, total)`` receives the fractions, if given.
+        """
+        tables = self._tables_of(asked)
+        return None if tables is None else self._evaluate(asked, weights, tables, NO_SIDES, drawn)
+
+    def accuracies(self, asked: Drawing, weights: np.ndarray) -> np.ndarray | None:
+        """Draw which class most shots show, with one uniform number per sample; return shares (2, clients, S).
+
+        The first is that of right classes, the second that of samples of class 1 which are called class 1. None where
+        there is no table of :mod:`qfl_core.engines.majority`. The functions of ``asked`` are not used.
+        """
+        table = None if self.shots is None else majority(self.shots)
+        if table is None:
+            return None
+        weights, _ = self.check_ragged(asked.encoded, weights, asked.rngs)
+        nothing = np.empty((2, 0, 0))
+        if (found := self._evaluate(asked, weights, nothing, (table.cells, table.low, table.scale))) is not None:
+            return found
+        out, first = np.empty((2, *weights.shape[:2])), 0
+        for i, (e, w, rng) in enumerate(zip(asked.encoded, weights, asked.rngs, strict=True)):
+            label = asked.labels[first : first + len(e)] == 1
+            chance = table(self._ordered_probabilities(e, w))
+            called = rng.random(chance.shape) < chance
+            out[:, i] = np.array([np.count_nonzero(kind, axis=1) for kind in (called == label, called & label)]) / len(
+                e
+            )
+            first += len(e)
+        return out
+
+    def _evaluate(
+        self,
+        asked: Drawing,
+        weights: np.ndarray,
+        tables: np.ndarray,
+        sides: tuple[np.ndarray, float, float],
+        drawn: np.ndarray | None = None,
+    ) -> np.ndarray | None:
+        """Run the compiled code of :meth:`means` and :meth:`accuracies`; None where it is not available."""
+        code = self._code()
+        if code is None or not len(asked.encoded):
+            return None
+        clients, signs, count = weights.shape
+        means = np.empty((len(tables), clients, signs))
+        circuit, observables = self._circuit(), np.empty((0, 0, 0))
+        if circuit is None:
+            with self._limit():
+                G = self._ordered_observables(weights.reshape(-1, count))
+            if G is None:
+                return None
+            observables = np.ascontiguousarray(G).reshape(clients, signs, G.shape[1])
+        samples, labels = self._arrangements.of(asked)
+        code.evaluate(
+            samples,
+            writable(weights),
+            no_circuit() if circuit is None else circuit.arrays,
+            observables,
+            self.shots,
+            code.addresses(asked.rngs),
+            labels,
+            tables,
+            sides,
+            means,
+            np.empty((0, 0)) if drawn is None else drawn,
+        )
+        return means
+
+    def descend(self, asked: Drawing, descent: Descent) -> np.ndarray | None:
+        """Run the SPSA iterations of all clients in compiled code, or return None where it cannot do it."""
+        code, circuit, tables = self._code(), self._circuit(), self._tables_of(asked)
+        if code is None or circuit is None or tables is None or not len(asked.encoded):
+            return None
+        theta = descent.theta.copy()
+        shift = np.empty((0, theta.shape[1])) if descent.shift is None else descent.shift
+        samples, labels = self._arrangements.of(asked)
+        finite = code.descend(
+            samples,
+            theta,
+            circuit.arrays,
+            self.shots,
+            code.addresses(asked.rngs),
+            labels,
+            tables[0],
+            writable(descent.anchor),
+            0.5 * descent.mu,
+            (writable(descent.eta), writable(descent.delta)),
+            writable(descent.directions),
+            writable(shift),
+        )
+        if not finite:
+            raise NotFiniteError("weights must be finite angles, got inf or nan in an SPSA iteration")
+        return theta
+
+    def _code(self) -> ModuleType | None:
+        return None if self.shots is None else compiled_code()
+
+    def _tables_of(self, asked: Drawing) -> np.ndarray | None:
+        return None if self._tables is None else self._tables.of(asked.functions, asked.margin)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run's record says about the engine; ``compiled`` names what compiled its inner loop."""
+        return super().describe() | {"compiled": "no" if self.shots is None else path_name(), "threads": self.threads}
 
     def _check_size(self, samples: int, size: int) -> None:
         """Refuse an encoding of ``size`` bytes that is larger than ``memory``."""
@@ -157,93 +260,6 @@ class CachedEngine(Engine[Encoded]):
             )
 
 
-def check_encoded(encoded: object, owner: tuple) -> None:
-    """Refuse samples that were not encoded by the engine whose key is ``owner``, or by one that has the same key."""
-    if not isinstance(encoded, Encoded):
-        raise ValueError(f"encoded must come from this engine's encode(X), got {type(encoded).__name__}")
-    if encoded.owner != owner:
-        raise ValueError("encoded comes from another model or engine; expected the result of this engine's encode(X)")
-
-
-def product(encoded: Encoded, G: np.ndarray) -> np.ndarray:
-    """Return ``(B, n)``, the product of every row of ``G : (B, width)`` with every stored sample."""
-    full = np.zeros((padded(len(G), PAD_THETAS), G.shape[1]))
-    full[: len(G)] = G
-    return _padded_product(encoded, full, len(G))
-
-
-def _padded_product(encoded: Encoded, full: np.ndarray, count: int) -> np.ndarray:
-    """Return :func:`product` for the first ``count`` rows of ``full``, whose number of rows is padded already."""
-    if blas_is_position_free(full.shape[1]):
-        return (encoded.rows @ full.T)[: encoded.num_samples, :count].T
-    return np.einsum("nk,bk->bn", encoded.rows, full)[:count, : encoded.num_samples]
-
-
-def padded(count: int, multiple: int) -> int:
-    """Return ``count``, rounded up to the next multiple of ``multiple``."""
-    return -(-count // multiple) * multiple
-
-
-@lru_cache(maxsize=64)
-def blas_is_position_free(width: int) -> bool:
-    """Return whether an entry of ``(n, width) @ (width, B)`` has the same bits at every position (n, B padded)."""
-    parts = ((8, 4), (56, 4), (504, 4), (1032, 8), (1024, 20), (48, 24))
-    return _bits_agree(width, 1032, 24, parts)
-
-
-@lru_cache(maxsize=64)
-def tiles_are_position_free(width: int, columns: int, tile: int) -> bool:
-    """Return whether an entry of ``(n, width) @ (width, columns)`` has the same bits for every n.
-
-    n is a multiple of ``tile``.
-    """
-    return _bits_agree(width, 4 * tile, columns, ((tile, columns), (2 * tile, columns), (3 * tile, columns)))
-
-
-def _bits_agree(width: int, rows: int, columns: int, parts: Sequence[tuple[int, int]]) -> bool:
-    """Return whether products of the sizes ``parts`` have the bits of the product ``(rows, width) @ (width, columns)``.
-
-    Each part is computed at the first and at the last position in the whole product.
-    """
-    rng = np.random.Generator(np.random.PCG64(width))
-    F = rng.normal(size=(rows, width))
-    G = rng.normal(size=(columns, width))
-    whole = F @ G.T
-    for m, k in parts:
-        for i in {0, rows - m}:
-            for j in {0, columns - k}:
-                if not np.array_equal(F[i : i + m] @ G[j : j + k].T, whole[i : i + m, j : j + k]):
-                    return False
-    return True
-
-
-def thread_limit(threads: int | None) -> Callable[[], AbstractContextManager[object]]:
-    """Return a function that opens a context in which BLAS uses at most ``threads`` threads; None changes nothing."""
-    if threads is None:
-        return nullcontext
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-        raise ValueError(f"threads must be an integer >= 1 or None, got {threads!r}")
-    return partial(_limited, threads)
-
-
-class _ThreadController(Protocol):
-    """The part of threadpoolctl's ``ThreadpoolController`` that is used here."""
-
-    def limit(self, *, limits: int, user_api: str) -> AbstractContextManager[object]:
-        """Open a context in which the libraries of ``user_api`` use at most ``limits`` threads."""
-
-
-def _limited(threads: int) -> AbstractContextManager[object]:
-    return _blas().limit(limits=threads, user_api="blas")
-
-
-@lru_cache(maxsize=1)
-def _blas() -> _ThreadController:
-    """Return the BLAS controller of this process.
-
-    It is kept, because the search for the libraries is slow. It is not part of the engine, because an engine may be
-    sent to another process.
-    """
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
+def check_generator(rng: np.random.Generator | None, shots: int) -> np.random.Generator:
+    """Return the generator of one client, or refuse what is none."""
+    return check_generators(rng, shots, (1, 1))[0]

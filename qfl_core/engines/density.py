@@ -21,7 +21,9 @@ from qiskit.circuit import Instruction, Parameter, ParameterExpression
 from qiskit.quantum_info import Operator
 
 from qfl_core.engines.base import check_features
-from qfl_core.engines.cached import PAD_SAMPLES, CachedEngine, Encoded, padded, product
+from qfl_core.engines.blas import product
+from qfl_core.engines.cached import CachedEngine
+from qfl_core.engines.encoded import PAD_SAMPLES, Encoded, padded
 from qfl_core.engines.expressions import compile_angles
 from qfl_core.engines.noise import device_noise
 from qfl_core.engines.ptm import TILE, Fixed, Step, Walk, fixed_ptm, fuse, turn_of
@@ -202,7 +204,6 @@ class DensityEngine(CachedEngine):
             "transpiled_ops": operation_counts(self.transpiled),
             "calibration_hash": self.calibration_hash,
             "noise_scale": self.noise_scale,
-            "threads": self.threads,
         }
 
 

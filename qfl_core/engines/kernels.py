@@ -95,6 +95,26 @@ class Kernel:
         """Return ``rows @ U(angles)`` for ``rows : (N or 1, r, d)`` and ``angles : (N, K)``."""
         return self._run(rows, angles, reverse=True)
 
+    def identity_rows(self, kept: np.ndarray) -> IdentityWalk | None:
+        """Return a faster :meth:`reverse` for some rows of the identity, to the same bits; None for other circuits.
+
+        It needs layers of RY on at most MAX_GROUP qubits, with permutations between them. A permutation after a layer
+        is then only another order of the columns of the layer's matrix, and the first product is a choice of rows.
+        """
+        if self._ry_angles is None or len(self.groups) > 1:
+            return None
+        entry = _ry_index(self.num_qubits).reshape(self.dim, self.dim)
+        parts: list[np.ndarray] = []
+        for step in reversed(self._steps):
+            if isinstance(step, _LocalStep) and step.layer is not None:
+                rows = entry if parts else entry[kept]
+                parts.append(rows + 2 * self.dim * step.layer)
+            elif isinstance(step, _MonomialStep) and step.phase is None and not len(step.signs) and parts:
+                parts[-1] = parts[-1][:, step.inverse]
+            else:
+                return None
+        return IdentityWalk(self, tuple(parts), np.concatenate([part.ravel() for part in parts]))
+
     def _run(self, rows: np.ndarray, angles: np.ndarray, reverse: bool) -> np.ndarray:
         krons = self._krons(angles)
         # The last phases and the step that they belong to, because the next step may have the same ones.
@@ -218,6 +238,30 @@ class Kernel:
         is_ry = (cosine == np.eye(2)).all() and (sine == np.array([[0, -1], [1, 0]])).all()
         return angle[0] if is_ry else None
 
+    def ry_walk(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return how :meth:`reverse` treats columns if all blocks are layers of RY or permutations, else None.
+
+        Returns
+        -------
+        The angle of each rotation, from the last layer to the first; the column pairs that each rotation joins,
+        ``(rotations, d/2, 2)``; and the columns' places after the walk, ``(d,)``.
+        """
+        if self._ry_angles is None:
+            return None
+        states = np.arange(self.dim)
+        columns, angles, pairs = states, [], []
+        for step in reversed(self._steps):
+            if isinstance(step, _MonomialStep) and step.phase is None and not len(step.signs):
+                columns = columns[step.inverse]
+            elif isinstance(step, _LocalStep) and step.layer is not None:
+                for qubit, angle in enumerate(self._ry_angles[step.layer]):
+                    low = states[states >> qubit & 1 == 0]
+                    angles.append(angle)
+                    pairs.append(np.stack([columns[low], columns[low | 1 << qubit]], axis=1))
+            else:
+                return None
+        return np.array(angles), np.array(pairs), columns
+
     def _ry_krons(self, ry_angles: np.ndarray, angles: np.ndarray) -> list[np.ndarray]:
         """Return :meth:`_krons` for layers of RY whose angles have the numbers ``ry_angles : (L, q)``.
 
@@ -226,21 +270,31 @@ class Kernel:
         are computed once and then copied to their places.
         """
         layers, out, first = len(ry_angles), [], 0
-        half = (0.5 * angles)[:, ry_angles].reshape(-1, self.num_qubits).T
-        c, s = np.cos(half), np.sin(half)
         for size in self.groups:
             g = 2**size
-            v = np.empty((2 * g, half.shape[1]))
-            v[0] = 1.0
-            for k in range(size):
-                m = 2**k
-                np.multiply(v[:m], s[first + k], out=v[m : 2 * m])
-                v[:m] *= c[first + k]
-            np.negative(v[:g], out=v[g:])
-            gathered = np.ascontiguousarray(v.T)[:, _ry_index(size)]
-            out.append(gathered.reshape(len(angles), layers, g, g))
+            v = self.ry_products(ry_angles[:, first : first + size], angles, size)
+            out.append(v[:, _ry_index(size)].reshape(len(angles), layers, g, g))
             first += size
         return out
+
+    def all_ry_products(self, angles: np.ndarray) -> np.ndarray:
+        """Return :meth:`ry_products` of all layers side by side, ``(N, L 2^(q + 1))``, if there is one group."""
+        assert self._ry_angles is not None
+        return self.ry_products(self._ry_angles, angles, self.num_qubits).reshape(len(angles), -1)
+
+    def ry_products(self, ry_angles: np.ndarray, angles: np.ndarray, size: int) -> np.ndarray:
+        """Return the products with one factor per qubit and their negatives, ``(N L, 2^(size + 1))``."""
+        g = 2**size
+        half = (0.5 * angles)[:, ry_angles].reshape(-1, size).T
+        c, s = np.cos(half), np.sin(half)
+        v = np.empty((2 * g, half.shape[1]))
+        v[0] = 1.0
+        for k in range(size):
+            m = 2**k
+            np.multiply(v[:m], s[k], out=v[m : 2 * m])
+            v[:m] *= c[k]
+        np.negative(v[:g], out=v[g:])
+        return np.ascontiguousarray(v.T)
 
     def _kron_groups(self, factors: np.ndarray) -> list[np.ndarray]:
         """Return each group's matrix from ``factors : (N, depth, L, q, 2, 2)``; a later factor stands on the left."""
@@ -252,6 +306,30 @@ class Kernel:
             out.append(_kron_all(matrices[:, :, first : first + size]))
             first += size
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityWalk:
+    """Some rows of U(angles) for layers of RY with permutations between them, see :meth:`Kernel.identity_rows`.
+
+    ``parts`` holds one matrix per layer, from the last layer to the first: the place of each entry among the products
+    of all layers. ``places`` holds the same numbers in one vector.
+    """
+
+    kernel: Kernel
+    parts: tuple[np.ndarray, ...]
+    places: np.ndarray
+
+    def __call__(self, angles: np.ndarray) -> np.ndarray:
+        """Return the rows, ``(N, rows, d)``, for ``angles : (N, K)``."""
+        gathered = self.kernel.all_ry_products(angles).take(self.places, axis=1)
+        first, A = 0, None
+        for part in self.parts:
+            matrix = gathered[:, first : first + part.size].reshape(len(angles), *part.shape)
+            A = matrix if A is None else A @ matrix
+            first += part.size
+        assert A is not None
+        return A
 
 
 def _kron_all(m: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from qiskit import QuantumCircuit
 
 from qfl_core.engines.base import Engine, Generators, check_features, check_weights
-from qfl_core.engines.cached import Encoded, check_encoded
+from qfl_core.engines.encoded import Encoded, check_encoded
 from qfl_core.engines.kinds import kind_of
 from qfl_core.engines.qnn import QNN
 from qfl_core.engines.transpiled import default_device, measured_qubits, operation_counts, transpile_for

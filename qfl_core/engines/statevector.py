@@ -12,8 +12,8 @@ There are three strategies; the number of qubits decides which one is fast:
 - ``gates``: the engine stores the states and applies the ansatz to them, block by block.
 
 A probability depends, to the last bit, on its own sample and its own theta only, and not on the rest of the batch. The
-reasons: kernels.py builds states and A(theta) by products of fixed shape; ``products`` pads its arrays as cached.py
-explains; ``unitary`` multiplies whole tiles of samples (one tile per product where BLAS fails the test in cached.py);
+reasons: kernels.py builds states and A(theta) by products of fixed shape; ``products`` pads its arrays as blas.py
+explains; ``unitary`` multiplies whole tiles of samples (one tile per product where BLAS fails the test in blas.py);
 ``gates`` treats each sample separately.
 """
 
@@ -24,18 +24,12 @@ from typing import Any
 import numpy as np
 
 from qfl_core.engines.base import check_features, check_weights
-from qfl_core.engines.cached import (
-    PAD_SAMPLES,
-    PAD_THETAS,
-    CachedEngine,
-    Encoded,
-    check_encoded,
-    padded,
-    product,
-    tiles_are_position_free,
-)
+from qfl_core.engines.blas import PAD_THETAS, product, tiles_are_position_free
+from qfl_core.engines.cached import CachedEngine
 from qfl_core.engines.compile import compile_circuit
+from qfl_core.engines.encoded import PAD_SAMPLES, Encoded, check_encoded, padded
 from qfl_core.engines.kernels import Kernel
+from qfl_core.engines.ordered import RyCircuit
 from qfl_core.engines.qnn import QNN, odd_parity
 
 STRATEGIES = ("products", "unitary", "gates")
@@ -95,9 +89,12 @@ class StatevectorEngine(CachedEngine):
             self._i, self._j = np.triu_indices(d)
             self._upper = self._i * d + self._j
             self._off_diagonal = self._i != self._j
+            ry = RyCircuit.of(self._ansatz, self._odd)
+            self._ry = ry if self._ansatz.program.angles.is_identity else None
         if self.strategy != "gates":
             self._odd_identity = np.zeros((1, len(self._odd), d), dtype=self._ansatz.dtype)
             self._odd_identity[0, np.arange(len(self._odd)), self._odd] = 1
+            self._odd_walk = self._ansatz.identity_rows(self._odd)
 
     def exact(self) -> StatevectorEngine:
         """Return the same engine without shots; both share their encodings."""
@@ -209,8 +206,17 @@ class StatevectorEngine(CachedEngine):
             return None
         return self._entries(self._ansatz.program.angles.evaluate(weights))
 
+    def _circuit(self) -> RyCircuit | None:
+        return self._ry if self.strategy == "products" else None
+
+    def _ordered_observables(self, weights: np.ndarray) -> np.ndarray | None:
+        circuit = self._circuit()
+        return self._observables(weights) if circuit is None else circuit.observables(weights)
+
     def _odd_rows(self, angles: np.ndarray) -> np.ndarray:
         """Return A(theta), ``(B, d/2, d)``: the rows of U(theta) that belong to odd parity."""
+        if self._odd_walk is not None:
+            return self._odd_walk(angles)
         rows = self._ansatz.reverse(self._odd_identity, angles)
         return rows if len(rows) == len(angles) else np.broadcast_to(rows, (len(angles), *rows.shape[1:]))
 
@@ -227,7 +233,7 @@ class StatevectorEngine(CachedEngine):
         return product(encoded, self._entries(angles))
 
     def _tiles(self, encoded: Encoded, angles: np.ndarray) -> np.ndarray:
-        """Return |A psi|^2, ``(B, n)``, in real arithmetic, tile by tile; A is padded as cached.py explains."""
+        """Return |A psi|^2, ``(B, n)``, in real arithmetic, tile by tile; A is padded as blas.py explains."""
         A = self._odd_rows(angles)
         out = np.empty((len(A), len(encoded)))
         d = A.shape[2]
@@ -260,8 +266,8 @@ class StatevectorEngine(CachedEngine):
         return out
 
     def describe(self) -> dict[str, Any]:
-        """Return the name, kind, shots, strategy and threads."""
-        return super().describe() | {"strategy": self.strategy, "threads": self.threads}
+        """Return the name, kind, shots, inner loop, threads and strategy."""
+        return super().describe() | {"strategy": self.strategy}
 
 
 def _choose(num_qubits: int) -> str:

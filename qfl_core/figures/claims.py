@@ -17,8 +17,15 @@ from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import SAFE, Look
 
 #: Colour and marker of a verdict: either alone tells them apart, and the word stands beside each row.
-VERDICT_STYLE = {"holds": (SAFE[0], "o"), "fails": (SAFE[3], "X"), "undecided": ("0.45", "D"), "missing": ("0.6", "")}
-_REGION: Look = {"color": "0.9", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
+VERDICT_STYLE = {
+    "holds": (SAFE[0], "o"),
+    "fails": (SAFE[3], "X"),
+    "absent": ("#8f4a86", "s"),  # the palette's purple, darker, because words are written in it
+    "undecided": ("0.45", "D"),
+    "missing": ("0.6", ""),
+}
+_REGION: Look = {"color": "0.91", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
+_MARGIN: Look = _REGION | {"color": "0.78", "zorder": 0.6}
 _PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
 _ROW, _FRAME = 0.17, 0.62  # inches
 
@@ -45,13 +52,15 @@ PAGES: dict[str, dict[str, Rows]] = {
         "claims_unsteadiness": Rows(
             "Unsteadiness", "standard deviation of changes from round to round", ("baf", "genome"), ("unsteadiness",)
         ),
-        "claims_shares": Rows("Rounds, unfolds and uploads", "share", ("baf", "genome"), ("share",)),
+        "claims_shares": Rows(
+            "Rounds, unfolds and uploads", "share or correlation", ("baf", "genome"), ("share", "correlation")
+        ),
         "claims_controller": Rows("Controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
         "claims_loss": Rows("Unfolds", "loss", ("baf",), ("loss",)),
     },
     "claims_genome": {
         "claims_genome_accuracy": Rows("Genome: accuracies and gaps", "accuracy", ("genome",), ("accuracy",)),
-        "claims_devices": Rows("Devices", "accuracy", ("hardware",), ("accuracy",)),
+        "claims_devices": Rows("Devices", "accuracy", ("hardware",), ("accuracy", "unsteadiness")),
         "claims_theory": Rows("Theory", "ratio", ("baf", "genome", "theory"), ("ratio",)),
         "claims_descent": Rows("Theory", "cosine", ("theory",), ("cosine",)),
     },
@@ -76,7 +85,9 @@ def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...]) -> list[Sheet]:
 def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
     """Draw parts of claims on one axis, the first on top.
 
-    The grey band of a row is where the claim wants the value; verdict and corrected p stand at the right.
+    The grey band of a row is where the claim wants the value; its darker part, next to the bound, is closer than the
+    smallest effect worth claiming. Verdict and corrected p stand at the right; "small" marks a part that holds or fails
+    by less than that.
     """
     shown = cast(list[PartRow], list(rows.itertuples()))
     for y, row in enumerate(shown):
@@ -88,7 +99,8 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
         if not np.isnan(row.paper):
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
-        words = row.verdict if np.isnan(row.p_corrected) else f"{row.verdict}, p {number(row.p_corrected)}"
+        words = row.verdict + (" (small)" if row.small else "")
+        words += "" if np.isnan(row.p_corrected) else f", p {number(row.p_corrected)}"
         place: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
     axis.margins(x=0.08)
@@ -97,6 +109,9 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
         start = {"above": row.bound, "below": low, "always": low, "within": -row.bound}[row.claimed]
         end = high if row.claimed == "above" else row.bound
         axis.plot([start, end], [y, y], **_REGION)
+        if row.claimed in ("above", "below"):
+            edge = row.bound + row.margin * (1 if row.claimed == "above" else -1)
+            axis.plot([row.bound, min(max(edge, low), high)], [y, y], **_MARGIN)
     axis.set_xlim(low, high)
     axis.set_ylim(len(rows) - 0.4, -0.6)
     axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in shown], fontsize=6.5)
@@ -114,4 +129,5 @@ def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
             axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")
     if with_paper:
         axis.plot([], [], linestyle="none", label="the paper's value", **_PAPER)
-    axis.plot([], [], label="claimed; p corrected for all parts", **_REGION)
+    axis.plot([], [], label="claimed", **_REGION)
+    axis.plot([], [], label="claimed, but less than the margin", **_MARGIN)

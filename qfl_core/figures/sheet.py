@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import joblib
 import matplotlib.pyplot as plt
+import PIL.Image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qfl_core.figures.style import finish, write
-
-if TYPE_CHECKING:
-    from matplotlib.typing import RcKeyType
+from qfl_core.figures.drawn import Record, drawing_key
+from qfl_core.figures.style import finish, picture, write
 
 Panel = Callable[[Axes], None]
 
@@ -57,31 +57,57 @@ class Sheet:
         return figure
 
     def show(self) -> None:
-        """Draw the whole figure and leave it open, so that a notebook shows it."""
-        self.draw()
+        """Draw the whole figure; a notebook shows it, and elsewhere it stays open."""
+        figure = self.draw()
+        if _in_notebook():
+            _display(picture(figure))
+            plt.close(figure)
 
-    def save(self, folder: Path, *, panels: bool = False, show: bool = True, jobs: int = 1) -> None:
-        """Write the figure to the folder, as PDF and PNG.
+    def save(self, folder: Path, *, panels: bool = False, show: bool = True) -> None:
+        """Write the figure to the folder, as PDF and PNG, where it is not there already.
+
+        A figure is drawn again when its data, its code or the style changed, or when a file is missing or was edited.
 
         Parameters
         ----------
         panels : also write each panel to ``panels/`` in the folder.
-        show : leave the whole figure open, so that a notebook shows it.
-        jobs : processes that draw the panels, -1 for one per core. They start slowly, so drafts are done sooner in one.
+        show : let a notebook show the whole figure, as it was written.
         """
-        figure = self.draw()
-        write(figure, self.name, folder)
-        if not show:
-            plt.close(figure)
+        files: dict[str, tuple[str, ...]] = {self.name: ()}
         if panels:
-            # Another process begins without the style: it gets a copy of ours.
-            style = {key: plt.rcParams[key] for key in plt.rcParams if not key.startswith("backend")}
-            tasks = (joblib.delayed(_write_panel)(self, name, folder / "panels", style) for name in self.panels)
-            joblib.Parallel(n_jobs=jobs, batch_size=1)(tasks)
+            files |= {f"panels/{name}": (name,) for name in self.panels}
+        for name, chosen in files.items():
+            record, key = Record(folder, name), self._key(chosen)
+            if not record.is_drawn(key):
+                figure = self.draw(*chosen)
+                record.store(key, write(figure, name, folder))
+                plt.close(figure)
+        if show and _in_notebook():
+            _display(_reduced(folder / f"{self.name}.png"))
+
+    def _key(self, chosen: tuple[str, ...]) -> str:
+        """Return the key of the whole figure, or of the chosen panels alone: the data of others do not count."""
+        shown = replace(self, panels={name: self.panels[name] for name in chosen or self.panels})
+        return drawing_key(shown, len(self.panels))
 
 
-def _write_panel(sheet: Sheet, name: str, folder: Path, style: dict[RcKeyType, Any]) -> None:
-    with plt.rc_context(style):
-        figure = sheet.draw(name)
-        write(figure, name, folder)
-    plt.close(figure)
+def _in_notebook() -> bool:
+    return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
+def _display(png: bytes) -> None:
+    import IPython.display
+
+    display: Any = IPython.display  # it has no types
+    display.display(display.Image(data=png, format="png"))
+
+
+def _reduced(path: Path) -> bytes:
+    """Return a written PNG file in the resolution that the style gives to the figures of a notebook."""
+    share = plt.rcParams["figure.dpi"] / plt.rcParams["savefig.dpi"]
+    with PIL.Image.open(path) as image:
+        width, height = (max(1, round(share * pixels)) for pixels in image.size)
+        small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
+    stored = BytesIO()
+    small.quantize(256).save(stored, format="png")
+    return stored.getvalue()

@@ -1,7 +1,8 @@
-"""Figures of the studies: the protocol search, the clean track, and what the method depends on."""
+"""Figures of the studies: the clean track, and what the method depends on."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -9,12 +10,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from qfl_core.algorithm.methods import METHODS, method_named
-from qfl_core.base.numbers import significant, span
-from qfl_core.figures.results import FEDERATED, method_curves, reference_lines
-from qfl_core.figures.sheet import Sheet
+from qfl_core.algorithm.methods import method_named
+from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
+from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.untrained import level_facts
+from qfl_core.base.numbers import rounded, significant, span
+from qfl_core.figures.controller import RateScale, rate_axis, rate_scales
+from qfl_core.figures.results import curves_of, method_curves, reference_lines, trained
+from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
-    METHOD_COLOURS,
     SAFE,
     TRACK_COLOURS,
     TRACK_MARKERS,
@@ -22,105 +26,10 @@ from qfl_core.figures.style import (
     half_width,
     method_colour,
     offsets,
+    steady,
 )
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
-from qfl_core.studies.protocol import ALL, DEFAULTS, Search
 from qfl_core.studies.sensitivity import METRICS, ControllerStudy, Sensitivity
-
-#: Numbers over all tracks are black.
-_TRACKS = {ALL: "0.1", **TRACK_COLOURS}
-_MARKERS = {ALL: "D", **TRACK_MARKERS}
-
-
-def protocol_search(search: Search, name: str = "protocol_search") -> Sheet:
-    """Return all candidates by distance with their levels, the main effects, and the winner beside the paper."""
-    panels = {
-        f"{name}_candidates": partial(_candidates, search=search),
-        f"{name}_effects": partial(_effects, search=search),
-        f"{name}_numbers": partial(_numbers, search=search),
-    }
-    return Sheet(name, panels, search.facts, size=(4.7, 5.6), legend=6)
-
-
-def _candidates(axis: Axes, search: Search) -> None:
-    """Draw one row per candidate: a mark for each factor's level on the left, its distances on the right."""
-    table = search.candidates.reset_index()
-    y = np.arange(len(table))
-    tracks = search.plan.tracks if len(search.plan.tracks) > 1 else ()
-    for track in tracks:
-        axis.plot(table[track], y, _MARKERS[track], markersize=2.5, alpha=0.6, color=_TRACKS[track], label=track)
-    is_final = table["stage"] == "final"
-    axis.errorbar(
-        table[ALL], y, xerr=table[f"{ALL} ±"].fillna(0), fmt="D", markersize=3, linewidth=1, color=_TRACKS[ALL],
-        label="all numbers",
-    )  # fmt: skip
-    if is_final.any():
-        axis.axhline(is_final.sum() - 0.5, color="0.3", linewidth=0.8)
-        ends = ((0, "final"), (is_final.sum(), "screening"))
-        for row, stage in ends:
-            axis.annotate(stage, (0.99, row), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=7)
-    width = 0.05 * table[[ALL, *tracks]].to_numpy().max()
-    for column, (factor, levels) in enumerate(search.plan.factors.items()):
-        x = -width * (len(search.plan.factors) - column)
-        place = {level: number for number, level in enumerate(levels)}
-        for row, level in enumerate(table[factor]):
-            if level != DEFAULTS:
-                filled = place[level] == 0
-                axis.plot(x, row, "o", markersize=3.2, markerfacecolor="0.25" if filled else "white", color="0.25")
-        axis.annotate(factor, (x, -1), rotation=60, ha="left", va="bottom", fontsize=7, annotation_clip=False)
-    for row in map(int, np.flatnonzero(table["candidate"] == search.profile)):
-        axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
-        end = max(table[ALL][row] + np.nan_to_num(table[f"{ALL} ±"][row]), *(table[track][row] for track in tracks), 0)
-        axis.annotate("profile", (end, row), (5, 0), textcoords="offset points", va="center", fontsize=7)
-    axis.set_xlim(-width * (len(search.plan.factors) + 1), None)
-    axis.set_xticks([tick for tick in axis.get_xticks() if tick >= 0 and tick <= axis.get_xlim()[1]])
-    axis.set_ylim(len(table) - 0.3, -1)
-    axis.set_yticks([])
-    axis.grid(visible=False, axis="y")
-    axis.set_title("Candidates (● first level, ○ second)", pad=62)
-    axis.set_xlabel("distance from the paper's numbers")
-
-
-def _effects(axis: Axes, search: Search) -> None:
-    effects = search.effects
-    steps = dict.fromkeys(zip(effects["factor"], effects["level"], strict=True))
-    rows = {step: place for place, step in enumerate(steps)}
-    tracks = [ALL, *search.plan.tracks] if len(search.plan.tracks) > 1 else [ALL]
-    for offset, track in zip(offsets(len(tracks), 0.22), tracks, strict=True):
-        mine = effects[effects["track"] == track]
-        y = [rows[step] + offset for step in zip(mine["factor"], mine["level"], strict=True)]
-        label = "all numbers" if track == ALL else track
-        half = half_width(mine, "effect")
-        style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3, "linewidth": 1, "label": label}
-        axis.errorbar(mine["effect"], y, xerr=half, **style)
-    axis.axvline(0, color="0.4", linewidth=0.8)
-    first = {factor: next(iter(levels)) for factor, levels in search.plan.factors.items()}
-    axis.set_yticks(list(rows.values()), [f"{factor}:\n{first[factor]} → {level}" for factor, level in rows])
-    axis.tick_params(axis="y", labelsize=7)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set(title="Main effects", xlabel="change of the distance (left is closer)")
-
-
-def _numbers(axis: Axes, search: Search) -> None:
-    stage, paper = search.best, search.best.paper
-    ours = stage.numbers[stage.candidates.index(search.winner)]
-    shapes = dict(zip(FEDERATED, "osD^", strict=True))
-    for place, (track, metric, method) in enumerate(paper.index):
-        spread = ours[:, place].std(ddof=1) if len(ours) > 1 else 0
-        hollow: Look = {"markerfacecolor": "white"} if track == "genome" else {}
-        axis.errorbar(
-            paper.iloc[place], ours[:, place].mean(), yerr=spread, fmt=shapes[metric], color=METHOD_COLOURS[method],
-            markersize=5, linewidth=0.8, **hollow,
-        )  # fmt: skip
-    axis.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
-    for method in paper.index.unique("method"):
-        axis.plot([], [], "o", color=METHOD_COLOURS[method], label=METHODS[method].label)
-    for metric, shape in shapes.items():
-        axis.plot([], [], shape, color="0.4", label=FEDERATED[metric][0].lower())
-    axis.plot([], [], "o", color="0.4", markerfacecolor="white", label="genome (hollow)")
-    shown = "the profile's settings" if search.winner == search.profile else f"candidate {search.winner}"
-    axis.set(title=f"Closest: {shown}", xlabel="paper", ylabel="ours (bar: standard deviation over seeds)")
-    axis.set(xlim=(-0.05, 1), ylim=(-0.05, 1))
 
 
 def clean_track(clean: CleanStudy, name: str) -> Sheet:
@@ -131,36 +40,49 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
         "test_roc_auc": ("ROC-AUC", "roc_auc"),
         "fairness_gap": ("Client fairness gap", None),
     }
-    panels = {
+    rounds = with_executions(clean.study.rounds)
+    panels: dict[str, Panel] = {
         f"{name}_{metric.removeprefix('test_')}": partial(
-            _clean_curves, clean=clean, metric=metric, title=title, reference=reference
+            _clean_curves,
+            curves=curves_of(rounds, metric),
+            references=clean.means(reference) if reference else {},
+            title=title,
         )
         for metric, (title, reference) in titles.items()
     }
-    panels[f"{name}_executions"] = partial(_executions, clean=clean)
-    return Sheet(name, panels, clean.study.facts, legend=5)
-
-
-def _clean_curves(axis: Axes, clean: CleanStudy, metric: str, title: str, reference: str | None) -> None:
-    method_curves(axis, clean.study.rounds, metric)
-    if reference:
-        reference_lines(axis, clean.means(reference))
-    axis.set(title=title, ylabel="score" if reference else "lower is better")
-
-
-def _executions(axis: Axes, clean: CleanStudy) -> None:
     column = "global_accuracy" if clean.metric == "accuracy" else f"test_{clean.metric}"
-    rounds = with_executions(clean.study.rounds)
-    for method in clean.study.methods:
-        mine = rounds[(rounds["method"] == method) & (rounds["round"] > 0)]
-        mean = mine.groupby("round")[[column, "executions"]].mean()
+    spent = rounds[rounds["round"] > 0].groupby(["method", "round"], sort=False)[["executions", column]].mean()
+    panels[f"{name}_executions"] = partial(
+        _executions,
+        means=steady(spent.rename(columns={column: "score"}).reset_index()),
+        goal=rounded(SHARE * clean.reference().mean(), 9),
+        score={"accuracy": "global accuracy", "roc_auc": "ROC-AUC"}[clean.metric],
+    )
+    return Sheet(name, panels, level_facts(clean.study), legend=6)
+
+
+def _clean_curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
+    method_curves(axis, curves)
+    reference_lines(axis, references)
+    axis.set(title=title, ylabel="score" if references else "lower is better")
+
+
+def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str) -> None:
+    for method in trained(means):
+        mine = means[means["method"] == method]
         line: Look = {"color": method_colour(method), "label": method_named(method).label}
-        axis.plot(mean["executions"], mean[column], marker="o", markersize=2.5, **line)
-    goal = SHARE * clean.reference().mean()
+        axis.plot(mine["executions"], mine["score"], marker="o", markersize=2.5, **line)
     axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
     axis.set_xscale("log")
-    score = {"accuracy": "global accuracy", "roc_auc": "ROC-AUC"}[clean.metric]
     axis.set(title="What it costs", xlabel="circuit executions", ylabel=score)
+
+
+#: Verdicts on an encoding against the best of the others: how its mark is filled, and what the legend says.
+_AGAINST_BEST = {
+    (HIGHER, ABSENT): (SAFE[0], f"at most {significant(of_metric('roc_auc'))} behind the best"),
+    (UNDECIDED,): ("#a9cbe4", "undecided"),
+    (LOWER,): ("white", "behind it"),
+}
 
 
 def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
@@ -172,11 +94,17 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
     table, y = found.table, np.arange(len(found.table))
     half = half_width(table)
     axis.errorbar(table["mean"], y, xerr=half, fmt="none", linewidth=1, color=SAFE[0])
-    tied = table["tied"]
-    for rows, fill, label in ((tied, SAFE[0], "tied with the best"), (~tied, "white", "behind it")):
-        axis.plot(table["mean"][rows], y[rows], "o", color=SAFE[0], markerfacecolor=fill, markersize=4, label=label)
+    for told, (fill, label) in _AGAINST_BEST.items():
+        rows = table["verdict"].isin(told)
+        if rows.any():
+            axis.plot(table["mean"][rows], y[rows], "o", color=SAFE[0], markerfacecolor=fill, markersize=4, label=label)
     taken = table["preferred"]
-    ring = {"markersize": 9, "markerfacecolor": "none", "color": SAFE[1], "label": "taken: the simplest of them"}
+    ring = {
+        "markersize": 9,
+        "markerfacecolor": "none",
+        "color": SAFE[1],
+        "label": "taken: the simplest tied with the best",
+    }
     axis.plot(table["mean"][taken], y[taken], "o", **ring)
     names = [", ".join(_value(row[choice]) for choice in found.choices) for _, row in table.iterrows()]
     axis.set_yticks(y, names, fontsize=7)
@@ -193,7 +121,7 @@ def _value(value: object) -> str:
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:
     """Return the metrics of the last round over the levels of one setting, one line per track."""
-    table = found.table()
+    table = steady(found.table())
     panels = {
         f"sensitivity_{found.name}_{metric.removeprefix('test_')}": partial(
             _levels, table=table[table["metric"] == metric], title=title, label=label
@@ -210,7 +138,7 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
         half = half_width(mine)
-        style = {"fmt": f"{_MARKERS[track]}-", "color": _TRACKS[track], "markersize": 4, "linewidth": 1.2}
+        style = {"fmt": f"{TRACK_MARKERS[track]}-", "color": TRACK_COLOURS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track, **style)
     axis.set_xticks(
         range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
@@ -219,42 +147,78 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
 
 
 def controller_learning(found: ControllerStudy) -> Sheet:
-    """Return what learnt controllers gain over a frozen one, for each metric, and the learning rates they end with."""
-    panels = {
-        f"controller_gain_{metric.removeprefix('test_')}": partial(_gains, found=found, metric=metric, title=title)
+    """Return what learnt controllers gain over a frozen one, the learning rates they end with, and how these vary."""
+    tracks = tuple(found.studies)
+    panels: dict[str, Panel] = {
+        f"controller_gain_{metric.removeprefix('test_')}": partial(
+            _gains, gains=steady(found.gains(metric)), tracks=tracks, title=title
+        )
         for metric, title in METRICS.items()
         if metric != "train_test_gap"
     }
-    panels["controller_final_eta"] = partial(_final_eta, found=found)
+    rates = steady(found.rates())
+    first = next(iter(found.studies[tracks[0]].values()))
+    scale = rate_scales(first.runs[0].config, rates)["eta"]
+    panels["controller_final_eta"] = partial(_final_eta, rates=rates, tracks=tracks, scale=scale)
+    varies = steady(found.variations())[["track", "level", "across", "rate", "mean"]]
+    panels["controller_variation"] = partial(_variation, table=varies, tracks=tracks)
     return Sheet("controller_learning", panels, found.facts, size=(3.3, 3.2))
 
 
-def _gains(axis: Axes, found: ControllerStudy, metric: str, title: str) -> None:
-    gains = found.gains(metric)
+def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str) -> None:
     levels = list(dict.fromkeys(gains["level"]))
-    tracks = list(found.studies)
     for offset, track in zip(offsets(len(tracks), 0.12), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
-        half = half_width(mine)
-        style = {"fmt": _MARKERS[track], "color": _TRACKS[track], "markersize": 3.5, "linewidth": 1, "label": track}
-        axis.errorbar(mine["mean"], y, xerr=half, **style)
+        ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
+        style = {
+            "fmt": TRACK_MARKERS[track],
+            "color": TRACK_COLOURS[track],
+            "markersize": 3.5,
+            "linewidth": 1,
+            "label": track,
+        }
+        axis.errorbar(mine["mean"], y, xerr=ends, **style)
+        for place, row in zip(y, mine.itertuples(), strict=True):
+            axis.annotate(
+                str(row.verdict), (0.99, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=6
+            )
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     _level_rows(axis, levels)
     axis.set(title=title, xlabel="learnt − frozen")
 
 
-def _final_eta(axis: Axes, found: ControllerStudy) -> None:
-    rates = found.rates()
+def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: RateScale) -> None:
     levels = list(dict.fromkeys(rates["level"]))
-    for track in found.studies:
+    for track in tracks:
         mine = rates[rates["track"] == track]
         axis.plot(
-            mine["eta"], [levels.index(v) for v in mine["level"]], _MARKERS[track], color=_TRACKS[track], label=track
+            mine["eta"],
+            [levels.index(v) for v in mine["level"]],
+            TRACK_MARKERS[track],
+            color=TRACK_COLOURS[track],
+            label=track,
         )
+    rate_axis(axis, scale, "x")
     _level_rows(axis, levels)
-    axis.set(title="Learning rate it ends with", xlabel="mean η of the last round")
+    axis.set(title="Learning rate it ends with", xlabel="mean η of the last round (line: initial)")
+
+
+def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
+    """Write the three coefficients of variation of eta / delta, one row per controller, each track in its colour."""
+    levels, columns = (list(dict.fromkeys(table[name])) for name in ("level", "across"))
+    for offset, track in zip(offsets(len(tracks), 0.15), tracks, strict=True):
+        look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 8}
+        for (level, across), rows in table[table["track"] == track].groupby(["level", "across"]):
+            means = rows.set_index("rate")["mean"]
+            text = " / ".join(significant(means[rate], 2) for rate in ("eta", "delta"))
+            axis.text(columns.index(across), levels.index(level) + offset, text, **look)
+    axis.set_xticks(range(len(columns)), columns)
+    axis.set_xlim(-0.5, len(columns) - 0.5)
+    axis.grid(visible=False, axis="x")
+    _level_rows(axis, levels)
+    axis.set(title="How much η / δ vary", xlabel="coefficient of variation across (%)")
 
 
 def _level_rows(axis: Axes, levels: list[str]) -> None:

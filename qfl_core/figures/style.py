@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
+from numpy.typing import ArrayLike
 
 from qfl_core.base.files import write_bytes
+from qfl_core.base.numbers import rounded
 from qfl_core.base.registry import METHOD_NAMES
 
 #: Keyword arguments that several calls of matplotlib share.
@@ -25,8 +31,8 @@ SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
 METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
-#: Our extras; a method of one's own is drawn black.
-EXTRA_COLOURS = {"scaffold-qfl": SAFE[3], "duqfl-learned": SAFE[6]}
+#: Our extras and the untrained model; a method of one's own is drawn black.
+EXTRA_COLOURS = {"untrained": "0.5", "scaffold-qfl": SAFE[3], "duqfl-learned": SAFE[6]}
 #: A dataset keeps its colour on every track.
 TRACK_COLOURS = {
     "baf": SAFE[0],
@@ -38,6 +44,8 @@ TRACK_COLOURS = {
 TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
+_POWERS = np.array([float(f"1e{exponent}") for exponent in range(18)])
+_TITLES: tuple[Literal["right", "left", "center"], ...] = ("right", "left", "center")
 
 
 def method_colour(name: str) -> str:
@@ -53,6 +61,40 @@ def offsets(count: int, widest: float) -> np.ndarray:
 def half_width(table: pd.DataFrame, middle: str = "mean") -> pd.Series:
     """Return what an error bar shows of each row: the distance from the middle to ``high``, 0 where there is none."""
     return (table["high"] - table[middle]).fillna(0)
+
+
+def steady(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of computed numbers without the last digits, which differ between machines.
+
+    The same results then draw the same file everywhere, see :mod:`qfl_core.base.numbers`.
+    """
+    shown = table.copy()
+    for name in table.select_dtypes("float"):  # a name may be a number, e.g. an unfold's
+        shown[name] = [rounded(value, 9) for value in table[name]]
+    return shown
+
+
+def _steady_values(values: ArrayLike) -> np.ndarray:
+    """Return numbers with nine significant digits, as :func:`steady` does for a table."""
+    given = np.asarray(values, dtype=float)
+    ordinary = np.isfinite(given) & (np.abs(given) > 1e-9) & (np.abs(given) < 1e9)
+    size = np.floor(np.log10(np.abs(np.where(ordinary, given, 1.0)))).astype(int)
+    power = _POWERS[8 - size]  # no computed power: its last digits differ, too
+    return np.where(ordinary, np.rint(given * power) / power, np.where(np.abs(given) <= 1e-9, 0.0, given))
+
+
+def _steady_marks(figure: Figure) -> None:
+    """Take the last digits off the places of all lines, points and areas; see :func:`steady`."""
+    for panel in figure.axes:
+        for line in panel.lines:
+            x, y = line.get_data(orig=False)
+            line.set_data(_steady_values(x), _steady_values(y))
+        for marks in panel.collections:
+            if isinstance(marks, PolyCollection):
+                for path in marks.get_paths():
+                    path.vertices = _steady_values(path.vertices)
+            elif isinstance(marks, PathCollection):
+                marks.set_offsets(_steady_values(marks.get_offsets()))
 
 
 def apply_style(final: bool = True) -> None:
@@ -76,22 +118,68 @@ def apply_style(final: bool = True) -> None:
     )
 
 
-def write(figure: Figure, name: str, folder: Path) -> None:
-    """Write ``<name>.pdf`` and ``<name>.png``, each whole or not at all; equal figures give equal bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if engine := figure.get_layout_engine():
-        shown = figure.dpi
-        figure.dpi = plt.rcParams["savefig.dpi"]  # letters differ in width
-        engine.execute(figure)
-        figure.dpi = shown
+def write(figure: Figure, name: str, folder: Path) -> dict[str, bytes]:
+    """Write ``<name>.pdf`` and ``<name>.png``, each whole or not at all; equal figures give equal bytes.
+
+    Returns the content of the files, by ending.
+    """
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     # Dates and library versions out: the same results draw the same file.
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
-    with plt.rc_context({"figure.constrained_layout.use": False}):
-        figure.set_layout_engine(None)  # it is laid out now, and each file would do it again
+    drawn = {}
+    with _no_collection(), plt.rc_context({"figure.constrained_layout.use": False}):
+        _steady_marks(figure)
+        _settle(figure, plt.rcParams["savefig.dpi"])
         for ending, metadata in clean.items():
-            drawn = BytesIO()
-            figure.savefig(drawn, format=ending, metadata=metadata)
-            write_bytes(folder / f"{name}.{ending}", drawn.getvalue())
+            file = BytesIO()
+            figure.savefig(file, format=ending, metadata=metadata)
+            drawn[ending] = file.getvalue()
+    for ending, content in drawn.items():
+        write_bytes(folder / f"{name}.{ending}", content)
+    return drawn
+
+
+def picture(figure: Figure) -> bytes:
+    """Return the figure as PNG in the resolution that the style gives to the figures of a notebook."""
+    with _no_collection():
+        _settle(figure, figure.dpi)
+        file = BytesIO()
+        figure.savefig(file, format="png", dpi=figure.dpi, metadata={"Software": None})
+    return file.getvalue()
+
+
+def _settle(figure: Figure, dpi: float) -> None:
+    """Lay the figure out once and fix every place, because each file would compute all of them again."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        return
+    shown = figure.dpi
+    figure.dpi = dpi  # letters differ in width
+    engine.execute(figure)
+    figure.set_layout_engine(None)
+    for panel in figure.axes:
+        panel.get_tightbbox()  # places the title and the labels where the layout has moved them
+        free = [place for place in _TITLES if not panel.get_title(loc=place)]
+        if free:  # a height that is given, of whichever title, keeps all of them where they are
+            panel.set_title("", loc=free[0], y=1.0)
+        for axis in (panel.xaxis, panel.yaxis):
+            label = axis.label
+            if label.get_text():
+                place = panel.transAxes.inverted().transform(label.get_transform().transform(label.get_position()))
+                axis.set_label_coords(*place)
+    figure.dpi = shown
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from searching for garbage, which a figure's many small objects would start again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_title: str | None = None) -> None:
@@ -129,4 +217,6 @@ def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | 
     if not found:
         return None
     place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
-    return figure.legend(list(found.values()), list(found), title=title, ncols=min(columns, len(found)), **place)
+    rows = -(-len(found) // columns)
+    balanced = -(-len(found) // rows)  # so that no entry stands alone in the last row
+    return figure.legend(list(found.values()), list(found), title=title, ncols=balanced, **place)

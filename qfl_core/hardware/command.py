@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from qfl_core.base.errors import HardwareError
-from qfl_core.base.options import folder_option, option, read_pair
+from qfl_core.base.options import option, path_option, read_pair
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile
 
@@ -46,8 +46,8 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
         )
     for command in (run, dry, retry, status, replay):
         command.add_argument("--profile", type=option(str), default="paper", help="smoke or paper (default: paper)")
-        command.add_argument("--results", type=folder_option, help="results folder (default: results/<profile>)")
-        command.add_argument("--figures", type=folder_option, help="figures folder (default: the profile's)")
+        command.add_argument("--results", type=path_option, help="results folder (default: results/<profile>)")
+        command.add_argument("--figures", type=path_option, help="figures folder (default: the profile's)")
         command.set_defaults(interrupted="jobs go on, and the same command fetches them")
 
 

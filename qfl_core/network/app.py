@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from logging import ERROR
 
@@ -26,14 +26,13 @@ from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import ConfigError, FederationError
 from qfl_core.config import ExperimentConfig, read_yaml
 from qfl_core.network import wire
-from qfl_core.network.nodes import DEPLOYMENT, SIMULATION, NodeTrainer, Patience, refuse_plugins
+from qfl_core.network.asking import Nodes, Patience
+from qfl_core.network.flower import ask_again_when_cut
+from qfl_core.network.nodes import DEPLOYMENT, SIMULATION, NodeTrainer, refuse_plugins
 from qfl_core.network.site import open_site
 from qfl_core.runs.identity import code_digest
 from qfl_core.runs.prepare import Prepared, prepare
 from qfl_core.runs.run import run_prepared
-
-#: Does what a message asks of one client: (the federation as its node sees it, client id, message) -> answer.
-Work = Callable[[Federation, int, RecordDict], RecordDict]
 
 #: Settings of ``[tool.flwr.app.config]`` that are fields of the experiment; ``experiment`` holds all others.
 FIELDS = ("dataset", "method", "clients", "rounds", "seed")
@@ -60,17 +59,22 @@ def experiment_of(run_config: Mapping[str, object]) -> ExperimentConfig:
 def serve(grid: Grid, context: Context) -> None:
     """Run the experiment over the grid's nodes and write its results folder."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    ask_again_when_cut()
     settings = context.run_config
     config = experiment_of(settings)
     patience = Patience(
-        timeout=float(settings["timeout"]), wait=float(settings["wait"]), minimum=int(settings["min-clients"])
+        timeout=float(settings["timeout"]),
+        wait=float(settings["wait"]),
+        minimum=int(settings["min-clients"]),
+        again=float(settings["ask-again"]),
     )
     folder = str(settings["data-dir"])
     prepared = open_site(config, folder) if folder else prepare(config)
     # Only the simulation's grid is not a connection.
     transport = SIMULATION if type(grid).__name__ == "InMemoryGrid" else DEPLOYMENT
-    trainer = NodeTrainer(grid, prepared.source.sha256, patience, transport)
-    trainer.gather(len(prepared.federation.participants(0)))
+    nodes = Nodes(grid, patience)
+    nodes.gather(len(prepared.federation.participants(0)))
+    trainer = NodeTrainer(nodes, prepared.source.sha256, transport)
     run_prepared(prepared, str(settings["results-dir"]), trainer, repeat=bool(settings["repeat"]))
 
 
@@ -89,54 +93,50 @@ def _end_with(parent: int) -> None:
 @client_app.query()
 def query(message: Message, context: Context) -> Message:
     """Say which client this node serves."""
-    return _answer(message, context, lambda _, client_id, __: wire.pack_sender(client_id))
+    return _answer(message, context)
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     """Train this node's client once per broadcast, and send up the selected weights with their summaries."""
-    return _answer(message, context, _train)
+    return _answer(message, context)
 
 
 @client_app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Score the new global models on this node's validation rows: one number per model."""
-    return _answer(message, context, _evaluate)
+    """Score new global models on this node's validation rows: one number per model."""
+    return _answer(message, context)
 
 
-def _train(federation: Federation, client_id: int, content: RecordDict) -> RecordDict:
-    request = wire.TrainRequest.unpack(content)
-    if client_id not in request.header.participants:
-        return wire.pack_sender(client_id)
-    batch = federation.batch(request.header.t, np.array([client_id]))
-    results = [train_locally(federation, sent, batch) for sent in request.sent]
-    return wire.pack_uploads(client_id, request.sent, results)
-
-
-def _evaluate(federation: Federation, client_id: int, content: RecordDict) -> RecordDict:
-    request = wire.EvaluateRequest.unpack(content)
-    t, own = request.header.t, np.array([client_id])
-    models = zip(request.models, request.purposes, strict=True)
-    scores = [validate_locally(federation, theta, t, own, purpose)[0] for theta, purpose in models]
-    return wire.pack_scores(client_id, scores)
-
-
-def _answer(message: Message, context: Context, work: Work) -> Message:
-    """Do the work and reply; an error that may hold values of the data stays in this node's log."""
+def _answer(message: Message, context: Context) -> Message:
+    """Do what a message asks and reply; an error that may hold values of the data stays in this node's log."""
     try:
         prepared, client_id = _own(context)
-        header = wire.Header.unpack(message.content)
-        if header.code != code_digest():
+        code, data = wire.digests(message.content)
+        if code != code_digest():
             raise FederationError("the node runs another version of the training code than the server")
         common = not context.node_config.get("data-dir")
-        if common and header.data != prepared.source.sha256:
+        if common and data != prepared.source.sha256:
             raise FederationError("the node holds another copy of the data than the server")
-        return Message(work(prepared.federation, client_id, message.content), reply_to=message)
+        request = wire.Request.unpack(message.content, prepared.federation, client_id)
+        return Message(_work(prepared.federation, client_id, request), reply_to=message)
     except FederationError as error:
         return Message(Error(code=0, reason=str(error)), reply_to=message)
     except Exception as error:
         log(ERROR, "this client cannot take part", exc_info=error)
         return Message(Error(code=0, reason=f"{type(error).__name__}; the node's log says more"), reply_to=message)
+
+
+def _work(federation: Federation, client_id: int, request: wire.Request) -> RecordDict:
+    """Train and score what is asked of one client, in the federation as its node sees it."""
+    own, uploads, accuracies = np.array([client_id]), [], []
+    if (training := request.training) and client_id in training.participants:
+        batch = federation.batch(training.t, own)
+        uploads = [(sent, train_locally(federation, sent, batch)) for sent in training.sent]
+    if scoring := request.scoring:
+        models = zip(scoring.models, scoring.purposes, strict=True)
+        accuracies = [validate_locally(federation, theta, scoring.t, own, purpose)[0] for theta, purpose in models]
+    return wire.pack_answer(client_id, uploads, accuracies)
 
 
 def _own(context: Context) -> tuple[Prepared, int]:

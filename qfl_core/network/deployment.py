@@ -20,7 +20,7 @@ from typing import Any
 
 from qfl_core.base.errors import FederationError
 from qfl_core.base.files import write_text
-from qfl_core.network import superlink
+from qfl_core.network import superlink, supernode
 from qfl_core.network.credentials import Certificates, make_certificates, make_node_key
 
 LOOPBACK = "127.0.0.1"
@@ -51,18 +51,24 @@ class Deployment:
     insecure : no TLS and no node keys; every node that connects is accepted.
     simulation : the SuperLink simulates the nodes (Ray) instead of waiting for them; loopback without TLS, as no
         node connects.
-    database : keep the SuperLink's state in a file, so that it can be started again; a busy disk then refuses some
-        answers ("database is locked"), and Flower's nodes do not send them twice.
+    database : keep the SuperLink's state in a file, so that it can be started again.
+    plain : start Flower's own ``flower-supernode``, which starts a process per message, instead of ours.
     poll : seconds between two looks for work of the processes that start apps.
     """
 
     def __init__(
-        self, *, insecure: bool = False, simulation: bool = False, database: bool = False, poll: float = 0.25
+        self,
+        *,
+        insecure: bool = False,
+        simulation: bool = False,
+        database: bool = False,
+        plain: bool = False,
+        poll: float = 0.25,
     ) -> None:
         if sys.platform == "win32":  # which has no groups of processes
             raise FederationError("a federation on one machine needs Linux or macOS; on Windows, use WSL")
         self.insecure, self.simulation, self.poll = insecure or simulation, simulation, poll
-        self.database = database
+        self.database, self.plain = database, plain
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.certificates: Certificates | None = None
@@ -108,19 +114,36 @@ class Deployment:
         self._start("superlink", command)
         self._wait_for(self.port, "superlink")
 
-    def start_node(self, name: str, node_config: Mapping[str, Any], *, listed: bool = True) -> None:
-        """Start a SuperNode; unless ``listed``, the SuperLink is not told its key and refuses it."""
-        port = free_port()
-        command = [*self._program("flower-supernode"), "--superlink", self.address]
-        command += ["--host", LOOPBACK, "--port", str(port)]
+    def start_node(
+        self,
+        name: str,
+        node_config: Mapping[str, Any],
+        *,
+        listed: bool = True,
+        address: str | None = None,
+        app: str | None = None,
+    ) -> None:
+        """Start a SuperNode.
+
+        Parameters
+        ----------
+        listed : tell the SuperLink the node's key; it refuses a node whose key it does not know.
+        address : where the node reaches the SuperLink, if not at its own address.
+        app : another ClientApp than the package's, ``module:name``.
+        """
+        command = [*self._program("flower-supernode"), "--superlink", address or self.address]
+        command += ["--app", app] if app else []
         command += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())]
+        if self.plain:
+            command += ["--host", LOOPBACK, "--port", str(free_port())]
+            command += self._tls(self.certificates) if self.certificates else []
         if self.certificates:
             key = self.folder / "keys" / name
             if not key.exists():
                 make_node_key(key.parent, name)
                 if listed:
                     self.flwr("supernode", "register", str(key.with_suffix(".pub")), CONNECTION)
-            command += ["--root-certificates", str(self.certificates.authority), *self._tls(self.certificates)]
+            command += ["--root-certificates", str(self.certificates.authority)]
             command += ["--auth-supernode-private-key", str(key)]
         else:
             command += ["--insecure"]
@@ -228,13 +251,13 @@ class Deployment:
                 start_new_session=True,  # a group of its own: killed with its children, spared by Ctrl-C
             )
 
-    @staticmethod
-    def _program(name: str) -> list[str]:
-        """Return how one of Flower's programs is started; the SuperLink with our patience for its database."""
+    def _program(self, name: str) -> list[str]:
+        """Return how one of Flower's programs is started: as ours, which takes the same options, unless ``plain``."""
         path = Path(sys.executable).parent / name
         if not path.exists():
             raise FederationError(f"{name} is not installed beside {sys.executable} (extra 'federation')")
-        return [sys.executable, "-m", superlink.__name__] if name == "flower-superlink" else [str(path)]
+        ours = {"flower-superlink": superlink, "flower-supernode": supernode}[name]
+        return [str(path)] if self.plain else [sys.executable, "-m", ours.__name__]
 
     def _environment(self, home: str) -> dict[str, str]:
         """Return an environment in which processes find this package, keep to their own folder and tell nobody."""

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from qfl_core.base.errors import FederationError
 from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
@@ -64,7 +62,7 @@ def federate(
         return RunResult(before[-1].path)
     splits = load_splits(config)
     federation = make_federation(config, splits)
-    with _terminable(), Deployment(insecure=insecure, poll=max(0.25, config.clients / 20)) as deployment:
+    with _terminable(), Deployment(insecure=insecure) as deployment:
         say(f"SuperLink on {deployment.address}{'' if insecure else ', TLS'}")
         for i in range(config.clients):
             folder = deployment.folder / "data" / f"client-{i}"
@@ -126,10 +124,12 @@ def _follow(
 def _rounds(folder: RunFolder) -> list[Row]:
     """Return what is known of every round, from the journal or, once the run is sealed, from its tables."""
     if folder.is_done:
-        table = folder.table("global_accuracies").merge(folder.table("validation"), on="round")
-        rows = _rows(table.merge(folder.table("timings"), on="round"))
-        left_out = _rows(folder.table("exclusions")) if (folder.path / "exclusions.csv").is_file() else []
-        return [row | {"exclusions": [e for e in left_out if e["round"] == row["round"]]} for row in rows]
+        tables = zip(*(folder.rows(name) for name in ("global_accuracies", "validation", "timings")), strict=True)
+        left_out = folder.rows("exclusions") if (folder.path / "exclusions.csv").is_file() else []
+        return [
+            accuracies | validation | timing | {"exclusions": [e for e in left_out if e["round"] == timing["round"]]}
+            for accuracies, validation, timing in tables
+        ]
     return [
         record["global_accuracies"][0]
         | record["validation"][0]
@@ -138,15 +138,11 @@ def _rounds(folder: RunFolder) -> list[Row]:
     ]
 
 
-def _rows(table: pd.DataFrame) -> list[Row]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
 def _line(row: Row, rounds: int) -> str:
     line = f"round {row['round']:>2}/{rounds}  accuracy {row['global_accuracy']:.4f}  val loss {row['val_loss']:.4f}"
     if row["round"]:
         line += f"  clients {int(row['clients'])}  {row['seconds']:.1f} s"
-    return line + "".join(f"\n  without client {e['client']}: {e['reason']}" for e in row["exclusions"])
+    return line + "".join(f"\n  without client {int(e['client'])}: {e['reason']}" for e in row["exclusions"])
 
 
 def _app() -> Path:

@@ -1,18 +1,13 @@
-"""The clients of a round on Flower nodes: who is where, what was asked, who answered, and who is left out and why."""
+"""The clients of a round on Flower nodes: what is asked together, what is foreseen, and who is left out and why."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from logging import INFO, WARNING
-from typing import TypeVar
+from typing import NamedTuple
 
 import numpy as np
-from flwr.app import Message, MessageType, RecordDict
-from flwr.serverapp import Grid
-from flwr.supercore import log
+from flwr.app import MessageType, RecordDict
 
 from qfl_core.algorithm import meta
 from qfl_core.algorithm.client import Broadcast, LocalResult
@@ -21,32 +16,24 @@ from qfl_core.algorithm.samples import Attendance
 from qfl_core.base.errors import FederationError
 from qfl_core.config import ExperimentConfig
 from qfl_core.network import wire
+from qfl_core.network.asking import Failures, Nodes, reason_of
 from qfl_core.runs.identity import code_digest
 from qfl_core.runs.plugins import digests
 
 #: What a run's environment says about how its clients were reached.
 DEPLOYMENT, SIMULATION = "flower-deployment", "flower-simulation"
 
-#: What one client answered.
-Answer = TypeVar("Answer")
-#: Why clients have no answer; a node that never said which client it serves stands under None.
-Failures = dict[int | None, str]
 #: What was asked, to the bit: round, purpose of the random streams, and the bytes of every array.
 Question = tuple[int, str, bytes]
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long the server waits, in seconds, and for how many clients.
+class _Answers(NamedTuple):
+    """What the clients answered to one message, by client, and why others have no answer."""
 
-    ``timeout`` is for the answers of one phase, ``wait`` for enough nodes to be online before the first round,
-    ``minimum`` the clients that must give a valid upload for a round to count; ``poll`` is the time between two looks.
-    """
-
-    timeout: float = 300.0
-    wait: float = 120.0
-    minimum: int = 2
-    poll: float = 0.2
+    uploads: dict[int, list[LocalResult]]
+    scores: dict[int, np.ndarray]
+    not_trained: Failures
+    not_scored: Failures
 
 
 @dataclass(eq=False)
@@ -58,12 +45,13 @@ class NodeTrainer:
     something of each client, new nodes are first asked which client they serve, because a client's state goes to that
     client's node alone.
 
-    The algorithms ask for one round at a time, but every message costs seconds, because Flower starts a process for it.
-    So the trainer foresees what will be asked next, and sends it in the same message:
+    The algorithms ask for one thing at a time, but a message takes much longer than the training of a round. So the
+    trainer foresees what will be asked next, and sends it in the same message:
 
     - with a real round after which Algorithm 3 is due, the two virtual rounds (named random streams make the perturbed
       controllers known in advance);
-    - with the new model of that round, the new models of the two virtual rounds.
+    - with the new model of that round, the new models of the two virtual rounds;
+    - with the new model of a round after which Algorithm 3 is not due, the training of the next round from it.
 
     It keeps the answers to what it foresaw until they are asked for, or until something else is. A kept answer is given
     only to the same question (the same round, purpose and arrays, to the bit), and a node gives the same answer
@@ -71,88 +59,52 @@ class NodeTrainer:
 
     Parameters
     ----------
-    grid : Flower's connection to the nodes.
+    nodes : Flower's nodes.
     data_sha256 : digest of the server's data; nodes that load a common dataset compare it with theirs.
     """
 
-    grid: Grid
+    nodes: Nodes
     data_sha256: str
-    patience: Patience = field(default_factory=Patience)
     transport: str = DEPLOYMENT
-    client_of: dict[int, int] = field(default_factory=dict)
-    node_of: dict[int, int] = field(default_factory=dict)
+    _real: Broadcast | None = None
     _trained: dict[Question, tuple[Broadcast, LocalResult]] = field(default_factory=dict)
     _scored: dict[Question, np.ndarray] = field(default_factory=dict)
-
-    def gather(self, wanted: int) -> None:
-        """Wait until as many nodes as clients are online, or the waiting time is over and enough are."""
-        deadline = time.monotonic() + self.patience.wait
-        online = 0
-        while time.monotonic() < deadline:
-            online = len(list(self.grid.get_node_ids()))
-            if online >= wanted:
-                return
-            time.sleep(self.patience.poll)
-        least = min(self.patience.minimum, wanted)
-        if online < least:
-            raise FederationError(
-                f"{online} of {wanted} nodes are online after {self.patience.wait:g} s, at least {least} are needed"
-            )
-        log(WARNING, "%s of %s nodes are online; starting without the others", online, wanted)
 
     def train(self, federation: Federation, sent: Broadcast) -> LocalResult:
         """Return the valid uploads of the participants' nodes for this round."""
         question = _training(sent)
-        if question in self._trained:
-            return self._trained[question][1]
-        foreseen = virtual_rounds(federation, sent)
-        result, *further = self._train(federation, (sent, *foreseen))
-        pairs = zip(foreseen, further, strict=True)
-        self._trained = {_training(broadcast): (broadcast, local) for broadcast, local in pairs}
-        return result
-
-    def _train(self, federation: Federation, sent: tuple[Broadcast, ...]) -> list[LocalResult]:
-        """Send rounds that start alike to the participants' nodes; return the valid uploads of each round."""
-        t = sent[0].t
-        participants = tuple(int(i) for i in federation.participants(t))
-        request = wire.TrainRequest(self._header(t, participants), sent)
-        failures: Failures = {}
-        if sent[0].state:
-            failures = self._introduce(request.header)
-            known = {node: self.client_of[node] for node in self.grid.get_node_ids() if node in self.client_of}
-            contents = {node: request.pack(i) for node, i in known.items() if i in participants}
-        else:
-            content, online = request.pack(), self.grid.get_node_ids()
-            contents = {n: content for n in online if self.client_of.get(n, participants[0]) in participants}
-
-        def read(client_id: int, content: RecordDict) -> list[LocalResult] | None:
-            return wire.unpack_uploads(federation, request, content) if client_id in participants else None
-
-        answers, further = self._ask(MessageType.TRAIN, t, contents, read)
-        failures |= further
-        uploads = {client_id: found for client_id, found in answers.items() if found is not None}
-        absent = tuple((i, _reason(i, failures)) for i in participants if i not in uploads)
-        self._require(t, len(uploads), len(participants), absent)
-        return [wire.together([found[b] for found in uploads.values()], absent) for b in range(len(sent))]
-
-    def _introduce(self, header: wire.Header) -> Failures:
-        """Ask the nodes that never answered which client they serve."""
-        content = header.pack()
-        new = {node: content for node in self.grid.get_node_ids() if node not in self.client_of}
-        return self._ask(MessageType.QUERY, header.t, new, lambda *_: None)[1] if new else {}
+        if question not in self._trained:
+            training = _with_virtual_rounds(federation, sent)
+            found = self._ask(federation, training, None, ())
+            self._require(sent.t, found.uploads, training.participants, found.not_trained)
+            self._keep(training, found)
+        if sent.is_real:
+            self._real = sent
+        return self._trained[question][1]
 
     def validate(
         self, federation: Federation, theta: np.ndarray, attendance: Attendance, purpose: str = "round"
     ) -> np.ndarray:
         """Return the validation accuracy (clients,) of the clients that trained; NaN is a client without an answer."""
         question = _scoring(theta, attendance, purpose)
-        if question in self._scored:
-            return self._scored[question]
-        foreseen = self._foreseen_models(federation, attendance) if purpose == "round" else []
-        score, *further = self._validate(attendance, [(theta, purpose), *foreseen])
-        pairs = zip(foreseen, further, strict=True)
-        self._scored = {_scoring(model, attendance, name): scores for (model, name), scores in pairs}
-        return score
+        if question not in self._scored:
+            models = [(theta, purpose)]
+            if purpose == "round":
+                models += self._foreseen_models(federation, attendance)
+            names = tuple(name for _, name in models)
+            scoring = wire.Scoring(attendance.t, np.array([model for model, _ in models]), names)
+            following = self._following(federation, theta, attendance) if purpose == "round" else None
+            client_ids = tuple(int(i) for i in attendance.client_ids)
+            found = self._ask(federation, following, scoring, client_ids)
+            self._require(attendance.t, found.scores, client_ids, found.not_scored)
+            silent = np.full(len(models), np.nan)
+            accuracies = np.array([found.scores.get(i, silent) for i in client_ids]).T
+            pairs = zip(models, accuracies, strict=True)
+            self._scored = {_scoring(model, attendance, name): scores for (model, name), scores in pairs}
+            # A round that too few clients trained is asked for again when it is due, and stops the run then.
+            if following and len(found.uploads) >= self._least(following.participants):
+                self._keep(following, found)
+        return self._scored[question]
 
     def _foreseen_models(self, federation: Federation, attendance: Attendance) -> list[tuple[np.ndarray, str]]:
         """Return the new models of the kept virtual rounds, where the uploads alone decide them.
@@ -164,100 +116,105 @@ class NodeTrainer:
             return []
         models = []
         for sent, local in self._trained.values():
-            if sent.t == attendance.t:
+            if sent.t == attendance.t and not sent.is_real:
                 weights = method.aggregation(local.attendance, {"controller": sent.phi})
                 models.append((method.aggregation.combine(local.theta, weights), sent.purpose))
         return models
 
-    def _validate(self, attendance: Attendance, models: Sequence[tuple[np.ndarray, str]]) -> list[np.ndarray]:
-        """Let the clients that trained score models; return (clients,) for each."""
-        client_ids = [int(i) for i in attendance.client_ids]
-        header = self._header(attendance.t, tuple(client_ids))
-        request = wire.EvaluateRequest(header, np.array([m for m, _ in models]), tuple(name for _, name in models))
-        content = request.pack()
-        scores, failures = self._ask(
-            MessageType.EVALUATE,
-            attendance.t,
-            {self.node_of[i]: content for i in client_ids},
-            lambda _, answer: wire.unpack_scores(request, answer),
-        )
-        absent = tuple((i, _reason(i, failures)) for i in client_ids if i not in scores)
-        self._require(attendance.t, len(scores), len(client_ids), absent)
-        silent = np.full(len(models), np.nan)
-        return list(np.array([scores.get(i, silent) for i in client_ids]).T)
+    def _following(self, federation: Federation, theta: np.ndarray, attendance: Attendance) -> wire.Training | None:
+        """Return the training of the next round, where its start is known: model, controller, and no state.
 
-    def _header(self, t: int, participants: tuple[int, ...]) -> wire.Header:
-        return wire.Header(t, participants, code_digest(), self.data_sha256)
+        What the local optimiser remembers is the server's, and is not known here.
+        """
+        real, t = self._real, attendance.t + 1
+        is_known = real is not None and real.t == attendance.t and not real.state
+        if real is None or not is_known or meta.is_due(federation, attendance.t) or t == federation.config.rounds:
+            return None
+        return _with_virtual_rounds(federation, Broadcast(t, theta, real.phi))
+
+    def _keep(self, training: wire.Training, found: _Answers) -> None:
+        """Keep the uploads of every round of a message until they are asked for."""
+        absent = _absent(training.participants, found.uploads, found.not_trained)
+        self._trained = {
+            _training(sent): (sent, wire.together([uploads[b] for uploads in found.uploads.values()], absent))
+            for b, sent in enumerate(training.sent)
+        }
 
     def _ask(
-        self, kind: str, t: int, contents: Mapping[int, RecordDict], read: Callable[[int, RecordDict], Answer]
-    ) -> tuple[dict[int, Answer], Failures]:
-        """Send each node its content; return what each client answered, and why others have no answer."""
-        begun = time.monotonic()
-        messages = [
-            Message(content, node, kind, ttl=self.patience.timeout + 60, group_id=str(t + 1))
-            for node, content in contents.items()
-        ]
-        asked: dict[str, int] = {}
-        answers: dict[int, Answer] = {}
+        self,
+        federation: Federation,
+        training: wire.Training | None,
+        scoring: wire.Scoring | None,
+        scorers: tuple[int, ...],
+    ) -> _Answers:
+        """Let participants train and ``scorers`` score, by one message to each node."""
+        t = training.t if training else scoring.t if scoring else 0
+        request = wire.Request(code_digest(), self.data_sha256, training, scoring)
         failures: Failures = {}
-        for message, identifier in zip(messages, self.grid.push_messages(messages), strict=True):
-            node = message.metadata.dst_node_id
-            if identifier:
-                asked[identifier] = node
-            else:
-                failures[self.client_of.get(node)] = "the SuperLink did not take the message for its node"
-        while asked:
-            for reply in self.grid.pull_messages(list(asked)):
-                node = asked.pop(reply.metadata.reply_to_message_id)
+        if training and training.sent[0].state:
+            failures = self._introduce(request, t)
+        found = _Answers({}, {}, {}, {})
+
+        def read(client_id: int, content: RecordDict) -> None:
+            wire.check_fields(request, content)
+            if training and client_id in training.participants:
                 try:
-                    client_id = self._sender(node, reply, answers)
-                    answers[client_id] = read(client_id, reply.content)
-                    self.client_of[node], self.node_of[client_id] = client_id, node
+                    found.uploads[client_id] = wire.unpack_uploads(federation, training, content)
                 except FederationError as error:
-                    failures[self._blamed(node, reply, answers)] = str(error)
-                except Exception as error:  # whatever a node sends, it must not stop the others
-                    unreadable = f"an answer that cannot be read ({type(error).__name__})"
-                    failures[self._blamed(node, reply, answers)] = unreadable
-            if asked and time.monotonic() > begun + self.patience.timeout:
-                break
-            time.sleep(self.patience.poll if asked else 0)
-        for node in asked.values():
-            failures[self.client_of.get(node)] = f"no answer within {self.patience.timeout:g} s"
-        seconds = time.monotonic() - begun
-        told = "[round %s] %s: %s answers, %s failures, %.1f s"
-        log(INFO, told, t + 1, kind, len(answers), len(failures), seconds)
-        for blamed, reason in failures.items():
-            log(WARNING, "[round %s] client %s is left out: %s", t + 1, blamed, reason)
-        return answers, failures
+                    found.not_trained[client_id] = str(error)
+            if scoring and client_id in scorers:
+                try:
+                    found.scores[client_id] = wire.unpack_scores(scoring, content)
+                except FederationError as error:
+                    found.not_scored[client_id] = str(error)
 
-    def _sender(self, node: int, reply: Message, answers: Mapping[int, object]) -> int:
-        """Return the client that a reply is from; a node cannot change its client, nor take another's."""
-        if reply.has_error():
-            raise FederationError(f"its node reports: {reply.error.reason}")
-        client_id = wire.sender(reply.content)
-        if self.client_of.get(node, client_id) != client_id:
-            raise FederationError(f"the node of client {self.client_of[node]} claims to be client {client_id}")
-        if client_id in answers:
-            raise FederationError(f"a second node claims to be client {client_id}")
-        return client_id
+        kind = MessageType.TRAIN if training else MessageType.EVALUATE
+        failures |= self.nodes.ask(kind, t, self._contents(request, scorers), read)[1]
+        return found._replace(not_trained=failures | found.not_trained, not_scored=failures | found.not_scored)
 
-    def _blamed(self, node: int, reply: Message, answers: Mapping[int, object]) -> int | None:
-        """Return the client that a useless reply stands for: the node's, else the one it claims if that is free."""
-        if node in self.client_of or reply.has_error():
-            return self.client_of.get(node)
-        with suppress(Exception):
-            claimed = wire.sender(reply.content)
-            return None if claimed in answers else claimed
-        return None
+    def _contents(self, request: wire.Request, scorers: tuple[int, ...]) -> dict[int, RecordDict]:
+        """Return what every node is sent; nodes that are asked the same share one content."""
+        training, scoring = request.training, request.scoring
+        has_state = training is not None and bool(training.sent[0].state)
+        targets = dict.fromkeys([*self.nodes.online(), *(self.nodes.node_of[i] for i in scorers)])
+        packed: dict[tuple[bool, bool, int | None], RecordDict] = {}
+        contents = {}
+        for node in targets:
+            client_id = self.nodes.client_of.get(node)
+            is_new = client_id is None and not has_state
+            trains = training is not None and (is_new or client_id in training.participants)
+            scores = scoring is not None and client_id in scorers
+            if trains or scores:
+                key = (trains, scores, client_id if has_state else None)
+                if key not in packed:
+                    asked = replace(request, training=training if trains else None, scoring=scoring if scores else None)
+                    packed[key] = asked.pack(client_id)
+                contents[node] = packed[key]
+        return contents
 
-    def _require(self, t: int, valid: int, asked: int, absent: tuple[tuple[int, str], ...]) -> None:
-        least = min(self.patience.minimum, asked)
-        if valid < least:
-            reasons = "; ".join(f"client {i}: {reason}" for i, reason in absent)
+    def _introduce(self, request: wire.Request, t: int) -> Failures:
+        """Ask the nodes that never answered which client they serve."""
+        content = replace(request, training=None, scoring=None).pack()
+        new = {node: content for node in self.nodes.online() if node not in self.nodes.client_of}
+        return self.nodes.ask(MessageType.QUERY, t, new, lambda *_: None)[1] if new else {}
+
+    def _least(self, asked: Sequence[int]) -> int:
+        return min(self.nodes.patience.minimum, len(asked))
+
+    def _require(self, t: int, valid: Mapping[int, object], asked: tuple[int, ...], failures: Failures) -> None:
+        """Stop the run where fewer clients than the minimum gave a valid answer."""
+        if len(valid) < self._least(asked):
+            reasons = "; ".join(f"client {i}: {reason}" for i, reason in _absent(asked, valid, failures))
             raise FederationError(
-                f"round {t + 1}: {valid} of {asked} clients gave a valid answer, {least} are needed ({reasons})"
+                f"round {t + 1}: {len(valid)} of {len(asked)} clients gave a valid answer, "
+                f"{self._least(asked)} are needed ({reasons})"
             )
+
+
+def _with_virtual_rounds(federation: Federation, sent: Broadcast) -> wire.Training:
+    """Return a round as it is asked for: together with the two virtual rounds of Algorithm 3, where one is due."""
+    participants = tuple(int(i) for i in federation.participants(sent.t))
+    return wire.Training(participants, (sent, *virtual_rounds(federation, sent)))
 
 
 def virtual_rounds(federation: Federation, sent: Broadcast) -> tuple[Broadcast, ...]:
@@ -289,5 +246,5 @@ def _scoring(theta: np.ndarray, attendance: Attendance, purpose: str) -> Questio
     return attendance.t, purpose, theta.tobytes() + attendance.client_ids.tobytes()
 
 
-def _reason(client_id: int, failures: Failures) -> str:
-    return failures.get(client_id) or failures.get(None) or "no node serves this client"
+def _absent(asked: Sequence[int], valid: Mapping[int, object], failures: Failures) -> tuple[tuple[int, str], ...]:
+    return tuple((i, reason_of(i, failures)) for i in asked if i not in valid)

@@ -8,14 +8,16 @@ client's n_i, which uploads are checked against.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.methods import method_named
@@ -27,6 +29,42 @@ from qfl_core.data.partition import Partition
 from qfl_core.runs.prepare import Prepared, encode, make_federation, make_model
 
 ROWS, AGREED = "rows.csv", "site.json"
+#: The number of a row that serves in every round.
+ALWAYS = -1
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of a folder, (n,) each: ``part``, ``round`` that a row serves in, ``label``; ``x`` is (n, features).
+
+    They are read without pandas, because a node would spend more time on its import than on the rows.
+    """
+
+    part: np.ndarray
+    round: np.ndarray
+    label: np.ndarray
+    x: np.ndarray
+
+    def of(self, *parts: str) -> _Rows:
+        """Return the rows of some parts alone."""
+        wanted = np.isin(self.part, parts)
+        return _Rows(self.part[wanted], self.round[wanted], self.label[wanted], self.x[wanted])
+
+    @property
+    def split(self) -> Split:
+        """The rows as a split of a dataset."""
+        return Split(self.x, self.label, np.arange(len(self.label)))
+
+    def schedule(self, part: str, client_id: int, config: ExperimentConfig) -> list[list[np.ndarray]]:
+        """Return the client's row numbers of every round; the other clients' places stay empty."""
+        nothing = np.arange(0)
+        schedule = []
+        for t in range(config.rounds):
+            here = np.flatnonzero((self.part == part) & ((self.round == ALWAYS) | (self.round == t)))
+            if not len(here):
+                raise DataError(f"{ROWS} has no {part} row for round {t}")
+            schedule.append([here if i == client_id else nothing for i in range(config.clients)])
+        return schedule
 
 
 def export_sites(config: ExperimentConfig, folder: Path) -> None:
@@ -40,30 +78,41 @@ def export_sites(config: ExperimentConfig, folder: Path) -> None:
 
 def export_client(splits: Splits, federation: Federation, client_id: int, folder: Path) -> None:
     """Write the folder of one client of a federation that is held in one place."""
-    schedule, parts = federation.schedule, []
-    for t in range(federation.config.rounds):
-        for part, rows in (("train", schedule.train[t][client_id]), ("val", schedule.val[t][client_id])):
-            parts.append(_rows(splits.train, rows, part, t))
-    parts.append(_rows(splits.test, schedule.test[client_id], "test", None))
-    _write(folder, pd.concat(parts, ignore_index=True), splits.provenance, federation, {"role": "client"})
+    schedule = federation.schedule
+
+    def rows() -> Iterator[list[object]]:
+        for t in range(federation.config.rounds):
+            yield from _cells(splits.train, schedule.train[t][client_id], "train", t)
+            yield from _cells(splits.train, schedule.val[t][client_id], "val", t)
+        yield from _cells(splits.test, schedule.test[client_id], "test", None)
+
+    _write(folder, rows(), splits.provenance, federation, {"role": "client"})
 
 
 def export_server(splits: Splits, federation: Federation, folder: Path) -> None:
     """Write the server's folder: the validation and the test split, and every client's n_i."""
     held = {"val": splits.val, "test": splits.test}
-    parts = [_rows(split, np.arange(len(split)), name, None) for name, split in held.items()]
+    rows = (row for name, split in held.items() for row in _cells(split, np.arange(len(split)), name, None))
     sizes = [[len(rows) for rows in clients] for clients in federation.schedule.train]
-    more = {"role": "server", "sizes": sizes}
-    _write(folder, pd.concat(parts, ignore_index=True), splits.provenance, federation, more)
+    _write(folder, rows, splits.provenance, federation, {"role": "server", "sizes": sizes})
 
 
-def _rows(split: Split, rows: np.ndarray, part: str, t: int | None) -> pd.DataFrame:
-    table = pd.DataFrame({"part": part, "round": pd.array([t] * len(rows), dtype="Int64"), "label": split.y[rows]})
-    return table.assign(**{f"x{j + 1}": split.X[rows, j] for j in range(split.X.shape[1])})
+def _columns(features: int) -> list[str]:
+    return ["part", "round", "label", *(f"x{j + 1}" for j in range(features))]
+
+
+def _cells(split: Split, rows: np.ndarray, part: str, t: int | None) -> Iterator[list[object]]:
+    """Yield lines of the table; Python writes every float so that all its bits come back."""
+    for label, x in zip(split.y[rows].tolist(), split.X[rows].tolist(), strict=True):
+        yield [part, "" if t is None else t, label, *x]
 
 
 def _write(
-    folder: Path, rows: pd.DataFrame, source: DataSource, federation: Federation, more: Mapping[str, object]
+    folder: Path,
+    rows: Iterable[Sequence[object]],
+    source: DataSource,
+    federation: Federation,
+    more: Mapping[str, object],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     agreed = {
@@ -73,7 +122,11 @@ def _write(
         "totals": [federation.census(t) for t in range(federation.config.rounds)],
         **more,
     }
-    write_text(folder / ROWS, rows.to_csv(index=False, lineterminator="\n"))
+    written = io.StringIO()
+    table = csv.writer(written, lineterminator="\n")
+    table.writerow(_columns(federation.config.features))
+    table.writerows(rows)
+    write_text(folder / ROWS, written.getvalue())
     write_text(folder / AGREED, json.dumps(agreed, indent=1) + "\n")
 
 
@@ -87,29 +140,28 @@ def open_site(config: ExperimentConfig, folder: str | Path, client_id: int | Non
     totals = tuple((int(n), int(positives)) for n, positives in agreed["totals"])
     if len(totals) < config.rounds:
         raise DataError(f"{folder.name}/{AGREED} has totals for {len(totals)} rounds, the run has {config.rounds}")
-    named = {part: rows[rows["part"] == part] for part in ("train", "val", "test")}
     if client_id is None:
-        held = {"val": named["val"], "test": named["test"]}
+        held = {"val": rows.of("val"), "test": rows.of("test")}
         # Only the number of each client's rows is known here.
         train = [[np.arange(n) for n in clients] for clients in agreed["sizes"]]
         schedule = Partition(train, [], [])
     else:
-        training = rows[rows["part"].isin(["train", "val"])]  # a client validates on rows of the train split
-        held = {"train": training, "test": named["test"]}
+        # A client validates on rows of the train split.
+        held = {"train": rows.of("train", "val"), "test": rows.of("test")}
         schedule = Partition(
-            _schedule(training, "train", client_id, config),
-            _schedule(training, "val", client_id, config),
-            [np.arange(len(named["test"]) if i == client_id else 0) for i in range(config.clients)],
+            held["train"].schedule("train", client_id, config),
+            held["train"].schedule("val", client_id, config),
+            [np.arange(len(held["test"].label) if i == client_id else 0) for i in range(config.clients)],
         )
     for part, found in held.items():
-        if found.empty:
+        if not len(found.label):
             raise DataError(f"{ROWS} has no {part} row")
     model = make_model(config)
     federation = Federation(
         config=config,
-        method=method_named(config.method),
+        method=method_named(config.method).configured(config),
         model=model,
-        splits=encode(model.engine, {part: _split(found, config) for part, found in held.items()}),
+        splits=encode(model.engine, {part: found.split for part, found in held.items()}),
         schedule=schedule,
         totals=totals,
     )
@@ -118,37 +170,35 @@ def open_site(config: ExperimentConfig, folder: str | Path, client_id: int | Non
     return Prepared(federation, source, notes={})
 
 
-def _read(folder: Path, config: ExperimentConfig) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _read(folder: Path, config: ExperimentConfig) -> tuple[_Rows, dict[str, Any]]:
     for name in (ROWS, AGREED):
         if not (folder / name).is_file():
             raise DataError(f"the folder {folder.name!r} has no {name}")
-    rows = pd.read_csv(folder / ROWS, dtype=str)
-    expected = ["part", "round", "label", *(f"x{j + 1}" for j in range(config.features))]
-    if list(rows.columns) != expected:
-        found, needed = ", ".join(rows.columns), ", ".join(expected)
+    with (folder / ROWS).open(encoding="utf-8", newline="") as file:
+        header, *lines = [line for line in csv.reader(file) if line] or [[]]
+    expected = _columns(config.features)
+    if header != expected:
+        found, needed = ", ".join(header), ", ".join(expected)
         raise DataError(f"{ROWS} has the columns {found}; features={config.features} needs {needed}")
-    unknown = set(rows["part"]) - {"train", "val", "test"}
+    try:
+        part, t, label, *x = zip(*lines, strict=True) if lines else [()] * len(expected)
+        rows = _Rows(
+            np.array(part, dtype=str),
+            np.array([_round(text) for text in t], dtype=int),
+            np.array([int(text) for text in label], dtype=int),
+            np.array([[float(text) for text in column] for column in x], dtype=float).T.copy(),
+        )
+    except ValueError as error:
+        raise DataError(f"{ROWS} cannot be read: {error}") from None
+    unknown = sorted(set(part) - {"train", "val", "test"})
     if unknown:
-        raise DataError(f"{ROWS}: part must be train, val or test, got {sorted(map(str, unknown))}")
-    # Through Python's float, which gives back every bit; the reader's own conversion need not.
-    features = {name: [float(text) for text in rows[name]] for name in expected[3:]}
-    rows = rows.astype({"round": "Int64", "label": int}).assign(**features)
+        raise DataError(f"{ROWS}: part must be train, val or test, got {unknown}")
     return rows, json.loads((folder / AGREED).read_text(encoding="utf-8"))
 
 
-def _split(rows: pd.DataFrame, config: ExperimentConfig) -> Split:
-    angles = rows[[f"x{j + 1}" for j in range(config.features)]].to_numpy(dtype=float)
-    return Split(angles, rows["label"].to_numpy(dtype=int), np.arange(len(rows)))
-
-
-def _schedule(rows: pd.DataFrame, part: str, client_id: int, config: ExperimentConfig) -> list[list[np.ndarray]]:
-    """Return the client's row numbers of every round; the other clients' places stay empty."""
-    wanted, when = (rows["part"] == part).to_numpy(), rows["round"]
-    nothing = np.arange(0)
-    schedule = []
-    for t in range(config.rounds):
-        here = np.flatnonzero(wanted & (when.isna() | (when == t).fillna(False)).to_numpy())
-        if not len(here):
-            raise DataError(f"{ROWS} has no {part} row for round {t}")
-        schedule.append([here if i == client_id else nothing for i in range(config.clients)])
-    return schedule
+def _round(text: str) -> int:
+    if not text:
+        return ALWAYS
+    if (t := int(text)) < 0:
+        raise ValueError(f"round {t} is below 0")
+    return t

@@ -1,4 +1,7 @@
-"""What crosses the network: every record of every message is made and checked here.
+"""What crosses the network: every message is made and checked here.
+
+A message is one record of plain numbers and words, because Flower sends every array of a message as requests of its
+own. An array travels as the list of its numbers; both sides know its shape.
 
 Down go the global weights, the controller, the round, and the client's own row of what the local optimiser remembers.
 Up come the selected weights, n_i, one number per unfold and trace column, and the client's row after the round; for
@@ -7,110 +10,116 @@ fairness one accuracy per model. No sample, no label and no value of a single sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
-from qfl_core.algorithm.client import TRACE, Broadcast, LocalResult
+from qfl_core.algorithm.client import TRACE, Broadcast, LocalResult, joined
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.hooks import Memory
 from qfl_core.algorithm.samples import Attendance
 from qfl_core.base.errors import FederationError
+from qfl_core.network.ranges import check_trace, check_weights
 
-#: The trace columns that a virtual round's meta-loss needs.
-VIRTUAL_TRACE = ("loss_before", "loss_after")
+#: The names of the one record of a message down and of a message up.
+REQUEST, ANSWER = "request", "answer"
+#: The trace columns that the meta-loss of a virtual round needs, and what limits them.
+VIRTUAL_TRACE = ("loss_before", "loss_after", "displacement")
 CIRCUITS = ("train", "calibration", "monitor", "validation")
-SUMMARY = ("samples", "val_samples", "selected", "heterogeneity", *(f"circuits_{purpose}" for purpose in CIRCUITS))
+#: The largest count that an upload may name.
+MAX_COUNT = 10**12
 
 
 @dataclass(frozen=True, eq=False)
-class Header:
-    """What every message down says: the round, the ids of its participants, and two digests.
+class Training:
+    """Rounds that one message asks for: all start from the same weights and the same state.
+
+    ``participants`` are the clients of the round; ``sent[0].state`` has one row for each of them at the server, and the
+    client's own row alone at a client.
+    """
+
+    participants: tuple[int, ...]
+    sent: tuple[Broadcast, ...]
+
+    @property
+    def t(self) -> int:
+        """The round."""
+        return self.sent[0].t
+
+    def state_of(self, client_id: int) -> Memory:
+        """Return the client's row of what the local optimiser remembers: a batch of one."""
+        row = self.participants.index(client_id)
+        return {name: values[row : row + 1] for name, values in self.sent[0].state.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """Global models (M, P) that a client scores on its validation rows of round t, with the names of their streams."""
+
+    t: int
+    models: np.ndarray
+    purposes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A message down: what to train, what to score, both, or neither, which asks a node for its client.
 
     A client that runs other training code than ``code``, or that holds another copy of a common dataset than ``data``,
     refuses to answer, because its numbers would look right and be wrong.
     """
 
-    t: int
-    participants: tuple[int, ...]
     code: str
     data: str
-
-    def pack(self, purposes: Sequence[str] = ()) -> RecordDict:
-        """Return the record of a message that names these random streams; alone it asks a node for its client."""
-        record = ConfigRecord({"t": self.t, "code": self.code, "data": self.data})
-        record["participants"] = list(self.participants)
-        if purposes:
-            record["purposes"] = list(purposes)
-        return RecordDict({"round": record})
-
-    @classmethod
-    def unpack(cls, content: RecordDict) -> Header:
-        """Read the record back."""
-        fields = content.config_records["round"]
-        participants = _numbers(fields["participants"])
-        return cls(_number(fields["t"]), tuple(participants), str(fields["code"]), str(fields["data"]))
-
-
-@dataclass(frozen=True, eq=False)
-class TrainRequest:
-    """Rounds that one message asks for: all start from the same weights and the same state."""
-
-    header: Header
-    sent: tuple[Broadcast, ...]
-
-    def state_of(self, client_id: int) -> Memory:
-        """Return the client's row of what the local optimiser remembers: a batch of one."""
-        row = self.header.participants.index(client_id)
-        return {name: values[row : row + 1] for name, values in self.sent[0].state.items()}
+    training: Training | None = None
+    scoring: Scoring | None = None
 
     def pack(self, client_id: int | None = None) -> RecordDict:
-        """Return the records of the message to the node of a client; it may be unknown if there is no state."""
-        content = self.header.pack([b.purpose for b in self.sent])
-        phi = np.array([b.phi for b in self.sent])
-        content["model"] = ArrayRecord({"theta": Array(self.sent[0].theta), "phi": Array(phi)})
-        if self.sent[0].state and client_id is not None:
-            content["state"] = _arrays(self.state_of(client_id))
-        return content
+        """Return the message to the node of a client; the client may be unknown if there is no state."""
+        record = ConfigRecord({"code": self.code, "data": self.data})
+        if training := self.training:
+            record["train.t"] = training.t
+            record["train.participants"] = list(training.participants)
+            record["train.purposes"] = [b.purpose for b in training.sent]
+            record["train.theta"] = training.sent[0].theta.tolist()
+            record["train.phi"] = np.ravel([b.phi for b in training.sent]).tolist()
+            if training.sent[0].state and client_id is not None:
+                for name, row in training.state_of(client_id).items():
+                    record[f"train.state.{name}"] = np.ravel(row).tolist()
+        if scoring := self.scoring:
+            record["score.t"] = scoring.t
+            record["score.purposes"] = list(scoring.purposes)
+            record["score.theta"] = np.ravel(scoring.models).tolist()
+        return RecordDict({REQUEST: record})
 
     @classmethod
-    def unpack(cls, content: RecordDict) -> TrainRequest:
-        """Read the records back, at the client: its broadcasts hold its own row of the state."""
-        header, arrays = Header.unpack(content), content.array_records["model"]
-        theta, phi = arrays["theta"].numpy(), arrays["phi"].numpy()
-        own = content.array_records.get("state", ArrayRecord())
-        state = {name: array.numpy() for name, array in own.items()}
-        rounds = zip(phi, purposes_of(content), strict=True)
-        return cls(header, tuple(Broadcast(header.t, theta, p, purpose, state) for p, purpose in rounds))
+    def unpack(cls, content: RecordDict, federation: Federation, client_id: int) -> Request:
+        """Read the message back, at the client."""
+        record: Mapping[str, Any] = content.config_records[REQUEST]
+        training = scoring = None
+        if "train.t" in record:
+            optimizer, config = federation.method.optimizer, federation.config
+            known = optimizer.begin(optimizer.init(config.clients, federation.num_weights), np.array([client_id]))
+            sent_names = [name for name in known if f"train.state.{name}" in record]
+            state = {name: np.reshape(record[f"train.state.{name}"], known[name].shape) for name in sent_names}
+            theta, purposes = np.array(record["train.theta"]), record["train.purposes"]
+            phi = np.reshape(record["train.phi"], (len(purposes), 2, -1))
+            rounds = zip(phi, purposes, strict=True)
+            sent = tuple(Broadcast(record["train.t"], theta, p, purpose, state) for p, purpose in rounds)
+            training = Training(tuple(record["train.participants"]), sent)
+        if "score.t" in record:
+            purposes = tuple(record["score.purposes"])
+            scoring = Scoring(record["score.t"], np.reshape(record["score.theta"], (len(purposes), -1)), purposes)
+        return cls(record["code"], record["data"], training, scoring)
 
 
-@dataclass(frozen=True, eq=False)
-class EvaluateRequest:
-    """New global models (B, P) that the clients score, and the names of the random streams for each."""
-
-    header: Header
-    models: np.ndarray
-    purposes: tuple[str, ...]
-
-    def pack(self) -> RecordDict:
-        """Return the records of the message."""
-        content = self.header.pack(self.purposes)
-        content["model"] = ArrayRecord({"theta": Array(self.models)})
-        return content
-
-    @classmethod
-    def unpack(cls, content: RecordDict) -> EvaluateRequest:
-        """Read the records back."""
-        models = content.array_records["model"]["theta"].numpy()
-        return cls(Header.unpack(content), models, purposes_of(content))
-
-
-def purposes_of(content: RecordDict) -> tuple[str, ...]:
-    """Return the names of the random streams that a message down asks for."""
-    found = content.config_records["round"]["purposes"]
-    return tuple(str(name) for name in found) if isinstance(found, list) else ()
+def digests(content: RecordDict) -> tuple[str, str]:
+    """Return the digests of the server's training code and of its data, which a message down names."""
+    record = content.config_records[REQUEST]
+    return str(record["code"]), str(record["data"])
 
 
 def trace_columns(purpose: str) -> tuple[str, ...]:
@@ -118,165 +127,120 @@ def trace_columns(purpose: str) -> tuple[str, ...]:
     return TRACE if purpose == "round" else VIRTUAL_TRACE
 
 
-def pack_sender(client_id: int) -> RecordDict:
-    """Return an answer that says which client it is from, and nothing more."""
-    return RecordDict({"who": MetricRecord({"client": client_id})})
-
-
-def pack_uploads(client_id: int, sent: Sequence[Broadcast], results: Sequence[LocalResult]) -> RecordDict:
-    """Return one client's uploads: per broadcast its arrays, a summary and, if something is remembered, the state."""
-    content = pack_sender(client_id)
-    for b, (broadcast, local) in enumerate(zip(sent, results, strict=True)):
-        trace = {name: local.trace[name][0].astype(float) for name in trace_columns(broadcast.purpose)}
-        content[f"upload-{b}"] = _arrays({"theta": local.theta[0], **trace})
-        content[f"summary-{b}"] = MetricRecord(
-            {
-                "samples": int(local.attendance.sizes[0]),
-                "val_samples": int(local.attendance.val_sizes[0]),
-                "selected": int(local.selected[0]),
-                "heterogeneity": float(local.attendance.heterogeneity[0]),
-                **{f"circuits_{purpose}": int(local.circuits[purpose]) for purpose in CIRCUITS},
-            }
-        )
-        if local.state:
-            content[f"state-{b}"] = _arrays(local.state)
-    return content
+def pack_answer(
+    client_id: int, uploads: Sequence[tuple[Broadcast, LocalResult]] = (), accuracies: Sequence[float] = ()
+) -> RecordDict:
+    """Return one client's answer: its number, its uploads, and one validation accuracy per model."""
+    record = MetricRecord({"client": client_id})
+    for b, (broadcast, local) in enumerate(uploads):
+        attendance = local.attendance
+        arrays = {"theta": local.theta[0]}
+        arrays |= {name: local.trace[name][0].astype(float) for name in trace_columns(broadcast.purpose)}
+        arrays |= {f"state.{name}": values for name, values in local.state.items()}
+        for name, values in arrays.items():
+            record[f"{b}.{name}"] = np.ravel(values).tolist()
+        record[f"{b}.samples"] = int(attendance.sizes[0])
+        record[f"{b}.val_samples"] = int(attendance.val_sizes[0])
+        record[f"{b}.selected"] = int(local.selected[0])
+        record[f"{b}.heterogeneity"] = float(attendance.heterogeneity[0])
+        for purpose in CIRCUITS:
+            record[f"{b}.circuits_{purpose}"] = int(local.circuits[purpose])
+    if len(accuracies):
+        record["accuracies"] = [float(a) for a in accuracies]
+    return RecordDict({ANSWER: record})
 
 
 def sender(content: RecordDict) -> int:
-    """Return the client that a reply is from."""
+    """Return the client that an answer is from."""
     try:
-        return _number(content.metric_records["who"]["client"])
+        return _count("client", content.metric_records[ANSWER]["client"])
     except KeyError:
         raise FederationError("an answer that does not say which client it is from") from None
 
 
-def unpack_uploads(federation: Federation, request: TrainRequest, content: RecordDict) -> list[LocalResult]:
+def check_fields(request: Request, content: RecordDict) -> None:
+    """Refuse an answer with records or fields that nobody asked for."""
+    rounds = len(request.training.sent) if request.training else 0
+    known = {"client", *(["accuracies"] if request.scoring else []), *map(str, range(rounds))}
+    names = [name for name in content if name != ANSWER]
+    names += [name for name in content.metric_records[ANSWER] if name.split(".")[0] not in known]
+    if names:
+        raise FederationError(f"an answer with the unknown fields {sorted(names)}")
+
+
+def unpack_uploads(federation: Federation, training: Training, content: RecordDict) -> list[LocalResult]:
     """Check one client's uploads and return them as batches of one; the error says what is wrong."""
-    client_id, count = sender(content), len(request.sent)
-    remembered = request.state_of(client_id)
-    kinds = ("upload", "summary", "state") if remembered else ("upload", "summary")
-    expected = {"who", *(f"{kind}-{b}" for kind in kinds for b in range(count))}
-    if set(content) != expected:
-        raise FederationError(f"records {sorted(content)}, expected {sorted(expected)}")
+    client_id, record = sender(content), content.metric_records[ANSWER]
+    remembered = training.state_of(client_id)
     uploads = []
-    for b, broadcast in enumerate(request.sent):
-        state = _state(remembered, content.array_records[f"state-{b}"]) if remembered else {}
-        arrays, summary = content.array_records[f"upload-{b}"], content.metric_records[f"summary-{b}"]
-        uploads.append(_upload(federation, broadcast, client_id, arrays, summary, state))
+    for b, broadcast in enumerate(training.sent):
+        fields = {name.removeprefix(f"{b}."): value for name, value in record.items() if name.startswith(f"{b}.")}
+        uploads.append(_upload(federation, broadcast, client_id, fields, remembered))
     return uploads
 
 
 def _upload(
-    federation: Federation,
-    broadcast: Broadcast,
-    client_id: int,
-    arrays: ArrayRecord,
-    summary: MetricRecord,
-    state: Memory,
+    federation: Federation, broadcast: Broadcast, client_id: int, fields: Mapping[str, object], remembered: Memory
 ) -> LocalResult:
     t, columns = broadcast.t, trace_columns(broadcast.purpose)
     unfolds, _ = federation.blocks
     shapes = {"theta": (federation.num_weights,)} | dict.fromkeys(columns, (unfolds,))
-    if set(arrays) != set(shapes) or set(summary) != set(SUMMARY):
-        raise FederationError(f"an upload with the fields {sorted([*arrays, *summary])}")
-    found = {name: _checked(name, arrays[name], shape) for name, shape in shapes.items()}
-    if not np.isfinite(found["theta"]).all():
-        raise FederationError("weights that are not finite")
-    for name in VIRTUAL_TRACE:
-        if not np.isfinite(found[name]).all():
-            raise FederationError(f"{name} that is not finite")
-    held = federation.size(t, client_id)
-    if summary["samples"] != held:
-        raise FederationError(f"n_i = {summary['samples']}, but the client holds {held} samples in this round")
-    selected = _number(summary["selected"])
+    shapes |= {f"state.{name}": row.shape for name, row in remembered.items()}
+    counts = ("samples", "val_samples", "selected", *(f"circuits_{purpose}" for purpose in CIRCUITS))
+    if odd := set(fields) ^ {*shapes, *counts, "heterogeneity"}:
+        raise FederationError(f"an upload with missing or unknown fields: {sorted(odd)}")
+    found = {name: _array(name, fields[name], shape) for name, shape in shapes.items()}
+    number = {name: _count(name, fields[name]) for name in counts}
+    held, selected = federation.size(t, client_id), number["selected"]
+    if number["samples"] != held:
+        raise FederationError(f"n_i = {number['samples']}, but the client holds {held} samples in this round")
     if not 1 <= selected <= unfolds:
         raise FederationError(f"selected unfold {selected} of {unfolds}")
-    attendance = Attendance(
-        t,
-        np.array([client_id]),
-        np.array([held]),
-        np.array([_number(summary["val_samples"])]),
-        np.array([_real(summary["heterogeneity"])]),
-    )
-    trace = {name: found[name][None] for name in columns}
+    heterogeneity = _array("heterogeneity", [fields["heterogeneity"]], (1,))
+    if not 0 <= heterogeneity[0] <= 1:
+        raise FederationError(f"heterogeneity = {heterogeneity[0]}, expected 0 to 1")
+    check_weights("weights", found["theta"])
+    trace = {name: found[name] for name in columns}
+    check_trace(federation, trace)
+    state = {name: found[f"state.{name}"] for name in remembered}
+    for name, row in remembered.items():
+        check_weights(f"state {name}", np.where(np.isnan(row), 0.0, state[name]))  # what was unknown may stay so
     if "clipped" in trace:
         trace["clipped"] = trace["clipped"] != 0
-    circuits = {purpose: _number(summary[f"circuits_{purpose}"]) for purpose in CIRCUITS}
-    return LocalResult(found["theta"][None], np.array([selected]), trace, circuits, attendance, state)
+    attendance = Attendance(
+        t, np.array([client_id]), np.array([held]), np.array([number["val_samples"]]), heterogeneity
+    )
+    circuits = {purpose: number[f"circuits_{purpose}"] for purpose in CIRCUITS}
+    rows = {name: values[None] for name, values in trace.items()}
+    return LocalResult(found["theta"][None], np.array([selected]), rows, circuits, attendance, state)
 
 
-def _state(remembered: Memory, arrays: ArrayRecord) -> Memory:
-    """Check what a client's optimiser remembers after a round against its row ``remembered`` that went down."""
-    if set(arrays) != set(remembered):
-        raise FederationError(f"a state with the fields {sorted(arrays)}, expected {sorted(remembered)}")
-    state = {}
-    for name, row in remembered.items():
-        state[name] = _checked(f"state {name}", arrays[name], row.shape)
-        if not (np.isfinite(state[name]) | np.isnan(row)).all():  # what was unknown before may stay so
-            raise FederationError(f"state {name} that is not finite")
-    return state
+def unpack_scores(scoring: Scoring, content: RecordDict) -> np.ndarray:
+    """Check one client's validation accuracies and return them, (models,)."""
+    found = content.metric_records[ANSWER].get("accuracies", [])
+    scores = _array("accuracies", found, (len(scoring.models),))
+    if not ((scores >= 0) & (scores <= 1)).all():
+        raise FederationError(f"accuracies {scores.tolist()}, expected numbers between 0 and 1")
+    return scores
 
 
-def _checked(name: str, array: Array, shape: tuple[int, ...]) -> np.ndarray:
-    found = array.numpy()
-    if found.shape != shape or found.dtype != np.float64:
-        raise FederationError(f"{name} of shape {found.shape} and type {found.dtype}, expected {shape} of float64")
-    return found
+def _array(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a list of numbers as an array; another length or another type is refused."""
+    size = int(np.prod(shape))
+    if not isinstance(values, list) or len(values) != size or not all(type(value) is float for value in values):
+        kind = f"{len(values)} values" if isinstance(values, list) else f"{type(values).__name__}"
+        raise FederationError(f"{name} has {kind}, expected a list of {size} numbers")
+    return np.reshape(values, shape)
 
 
-def _arrays(values: Memory) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.ascontiguousarray(array)) for name, array in values.items()})
-
-
-def _number(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"expected an integer, got {value!r}")
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise FederationError(f"{name} = {value!r}, expected a whole number from 0 to {MAX_COUNT:.0e}")
     return value
-
-
-def _real(value: object) -> float:
-    if not isinstance(value, float):
-        raise TypeError(f"expected a number, got {value!r}")
-    return value
-
-
-def _numbers(values: object) -> list[int]:
-    if not isinstance(values, list):
-        raise TypeError(f"expected integers, got {values!r}")
-    return [_number(value) for value in values]
 
 
 def together(uploads: Sequence[LocalResult], absent: tuple[tuple[int, str], ...]) -> LocalResult:
     """Put uploads of one client each side by side, in the order of the client ids."""
     order = sorted(uploads, key=lambda upload: int(upload.attendance.client_ids[0]))
-    rolls, first = [upload.attendance for upload in order], order[0]
-    attendance = Attendance(
-        rolls[0].t,
-        np.concatenate([roll.client_ids for roll in rolls]),
-        np.concatenate([roll.sizes for roll in rolls]),
-        np.concatenate([roll.val_sizes for roll in rolls]),
-        np.concatenate([roll.heterogeneity for roll in rolls]),
-        absent,
-    )
-    return LocalResult(
-        np.concatenate([upload.theta for upload in order]),
-        np.concatenate([upload.selected for upload in order]),
-        {name: np.concatenate([upload.trace[name] for upload in order]) for name in first.trace},
-        {name: sum(upload.circuits[name] for upload in order) for name in first.circuits},
-        attendance,
-        {name: np.concatenate([upload.state[name] for upload in order]) for name in first.state},
-    )
-
-
-def pack_scores(client_id: int, accuracies: Sequence[float]) -> RecordDict:
-    """Return one client's validation accuracies, one per model."""
-    return RecordDict({"who": MetricRecord({"client": client_id, "accuracies": [float(a) for a in accuracies]})})
-
-
-def unpack_scores(request: EvaluateRequest, content: RecordDict) -> np.ndarray:
-    """Check one client's validation accuracies and return them, (models,)."""
-    scores = np.array(content.metric_records["who"].get("accuracies", []), dtype=float)
-    if scores.shape != (len(request.models),) or not ((scores >= 0) & (scores <= 1)).all():
-        raise FederationError(f"accuracies {scores.tolist()}, expected {len(request.models)} between 0 and 1")
-    return scores
+    found = joined(order)
+    return replace(found, attendance=replace(found.attendance, absent=absent))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from qfl_core.base.errors import ChangedResults, RunError
-from qfl_core.base.options import option, setting_types
+from qfl_core.base.options import option, path_option, setting_types
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
 
@@ -72,12 +72,29 @@ def experiment(asked: argparse.Namespace) -> ExperimentConfig:
 
 def print_run(run: RunResult) -> None:
     """Print a run's rounds, where its numbers come from and where its files are."""
-    columns = ["round", "global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap", "test_roc_auc"]
     data, engine = run.environment["data"], run.environment["engine"]
-    print(run.rounds[[*columns, "val_loss"]].round(4).to_string(index=False))
+    lines = _rounds(run)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
     own = ", splits handed in" if "splits_sha256" in data else ""
     print(f"data: {data['source']} ({data['name']}{own})  engine: {engine['engine']}, {engine['kind']}")
     print(f"files: {run.path}{_flag(run)}")
+
+
+def _rounds(run: RunResult) -> list[list[str]]:
+    """Return the cells that :func:`print_run` shows: the names of the columns, then one line per round."""
+    losses = {row["round"]: row["val_loss"] for row in run.rows("validation")}
+    metrics = {row["round"]: row for row in run.rows("classification_metrics") if row["part"] == "test"}
+    columns = ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap")
+    lines = [["round", *columns, "test_roc_auc", "val_loss"]]
+    for row in run.rows("global_accuracies"):
+        if (t := row["round"]) in losses and t in metrics:
+            numbers = [*(row[name] for name in columns), metrics[t]["roc_auc"], losses[t]]
+            lines.append([str(t), *("NaN" if number != number else f"{number:.4f}" for number in numbers)])
+    if len(lines) == 1:
+        raise RunError(f"the tables of run {run.path.name} have no round in common")
+    return lines
 
 
 def flags_changes(command: Command) -> Command:
@@ -152,16 +169,15 @@ def _facts(run: RunResult) -> dict[str, str]:
         facts["source"] = run.environment["data"]["source"]
         facts["note"] = "  splits handed in" if "splits_sha256" in run.environment["data"] else ""
     with suppress(RunError):
-        last = run.table("global_accuracies").iloc[-1]
-        facts["accuracy"] = f"{float(last['global_accuracy']):.3f}"
+        facts["accuracy"] = f"{run.rows('global_accuracies')[-1]['global_accuracy']:.3f}"
     return facts
 
 
-def _finished(results: str) -> dict[Path, list[RunResult]]:
+def _finished(results: Path) -> dict[Path, list[RunResult]]:
     """Return the finished runs by folder: the results folder, and those below that hold runs, such as a profile's."""
     from qfl_core.runs import find_runs
 
-    kept = Path(results).rglob("seed-*/*")
+    kept = results.rglob("seed-*/*")
     folders = sorted({path.parents[4] for path in kept if len(path.relative_to(results).parts) > 4})
     return {folder: find_runs(folder) for folder in folders}
 
@@ -176,13 +192,13 @@ def _show(asked: argparse.Namespace) -> int:
     config = run.config.to_dict()
     print_run(run)
     print(yaml.safe_dump({"config": config, "origin": run.environment}, sort_keys=False))
-    if changed := run.changed_files():
-        raise RunError(f"run {run.path.name}: {', '.join(changed)} changed since the run was sealed")
+    if run.changes:
+        raise RunError(f"run {run.path.name}: {', '.join(run.changes)} changed since the run was sealed")
     return 0
 
 
 def _add_results(parser: argparse.ArgumentParser, folder: str) -> None:
-    parser.add_argument("--results", type=option(str), default=folder, help=f"results folder (default: {folder})")
+    parser.add_argument("--results", type=path_option, default=Path(folder), help=f"results folder (default: {folder})")
 
 
 def _add_plugin(parser: argparse.ArgumentParser) -> None:
@@ -204,5 +220,4 @@ def _load_plugins(asked: argparse.Namespace) -> None:
 
 
 def _flag(run: RunResult) -> str:
-    changed = run.changed_files()
-    return f"  CHANGED since the run was sealed: {', '.join(changed)}" if changed else ""
+    return f"  CHANGED since the run was sealed: {', '.join(run.changes)}" if run.changes else ""

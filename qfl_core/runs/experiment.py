@@ -40,8 +40,8 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
         begun = time.perf_counter()
         result = federated_round(federation, state, trainer)
         outer = refine_controller(federation, state, trainer) if is_due(federation, t) else None
+        record = _round_record(federation, state, result, outer)
         state = replace(result.state, phi=outer.phi) if outer else result.state
-        record = _round_record(federation, result, outer)
         record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
         yield _finished(record, state, begun)
 
@@ -80,7 +80,12 @@ def _initial_record(federation: Federation, state: State, tuning: int) -> Record
     }
 
 
-def _round_record(federation: Federation, result: RoundResult, outer: OuterStep | None) -> Record:
+def _mean_distance(models: np.ndarray, theta: np.ndarray) -> float:
+    """Return the mean over clients of |theta_i - theta|, from models (clients, P) and theta (P,)."""
+    return float(np.sqrt(((models - theta) ** 2).sum(axis=1)).mean())
+
+
+def _round_record(federation: Federation, start: State, result: RoundResult, outer: OuterStep | None) -> Record:
     """Return the rows of one round; rounds count from 1 in the files, because row 0 holds the initial weights."""
     local, theta, done = result.local, result.state.theta, result.state.t
     metrics = _global_metrics(federation, theta, done)
@@ -100,7 +105,8 @@ def _round_record(federation: Federation, result: RoundResult, outer: OuterStep 
         "fairness_gap": spread(client_test),
         "global_fairness_gap": result.meta.fair,
         "clients": len(each),
-        "drift": float(np.sqrt(((local.theta - theta) ** 2).sum(axis=1)).mean()),
+        "drift_from_broadcast": _mean_distance(local.theta, start.theta),
+        "upload_spread": _mean_distance(local.theta, theta),
         **{f"circuits_{purpose}": count for purpose, count in circuits.items()},
         "shots": federation.config.shots or 0,
     }
@@ -144,21 +150,25 @@ def _metric_rows(metrics: Mapping[str, Mapping[str, float]], t: int) -> list[Row
 def _trace_rows(result: RoundResult) -> list[Row]:
     """Return one row per client and unfold, with every column that the paper's section on trace logging names."""
     attendance, local = result.attendance, result.local
+    trace = {name: values.tolist() for name, values in local.trace.items()}
+    selected, weights = local.selected.tolist(), result.weights.tolist()
+    sizes, val_sizes = attendance.sizes.tolist(), attendance.val_sizes.tolist()
+    heterogeneity = attendance.heterogeneity.tolist()
     rows = []
-    for i, client_id in enumerate(attendance.client_ids):
-        for k in range(local.trace["eta"].shape[1]):
+    for i, client_id in enumerate(attendance.client_ids.tolist()):
+        for k in range(len(trace["eta"][i])):
             rows.append(
                 {
                     "round": result.state.t,
-                    "client": int(client_id),
+                    "client": client_id,
                     "unfold": k + 1,
-                    **{name: values[i, k].item() for name, values in local.trace.items()},
-                    "selected_unfold": int(local.selected[i]),
-                    "is_selected": bool(local.selected[i] == k + 1),
-                    "client_size": int(attendance.sizes[i]),
-                    "val_size": int(attendance.val_sizes[i]),
-                    "aggregation_weight": float(result.weights[i]),
-                    "heterogeneity": float(attendance.heterogeneity[i]),
+                    **{name: values[i][k] for name, values in trace.items()},
+                    "selected_unfold": selected[i],
+                    "is_selected": selected[i] == k + 1,
+                    "client_size": sizes[i],
+                    "val_size": val_sizes[i],
+                    "aggregation_weight": weights[i],
+                    "heterogeneity": heterogeneity[i],
                 }
             )
     return rows

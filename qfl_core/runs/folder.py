@@ -13,21 +13,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from qfl_core.base.errors import RunError
 from qfl_core.base.files import remove_leftovers, write_bytes, write_text, writing
 from qfl_core.runs.experiment import Record
 from qfl_core.runs.journal import Journal
-from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, TIMINGS, read_csv, to_csv
+from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, TIMINGS, read_csv, read_rows, to_csv
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DONE, JOURNAL, PARAMS = "DONE", "journal.jsonl", "global_params.npz"
 #: What a run writes before its first round, and what it writes after its last one; DONE holds their digests.
 _ORIGIN = ("config.json", "environment.json")
 _RESULTS = (PARAMS, "exclusions.csv", *(f"{name}.csv" for name in SCHEMA))
+#: The columns of every table that can be read.
+_COLUMNS = SCHEMA | {"exclusions": EXCLUSIONS, "timings": TIMINGS}
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,12 @@ class RunFolder:
                 (self.path / "exclusions.csv").unlink(missing_ok=True)
             write_bytes(self.path / PARAMS, _learnt(records))
             write_text(self.path / DONE, _to_json(self.digests()))
-        self.journal.drop()
+        self.drop_journal()
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every result file that exists, except the timings."""
         paths = [self.path / name for name in (*_ORIGIN, *_RESULTS)]
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()}
+        return {path.name: _sha256(path) for path in paths if path.is_file()}
 
     def sealed(self) -> dict[str, str] | None:
         """Return the digests in DONE, or None where it is not as it was written."""
@@ -112,6 +116,20 @@ class RunFolder:
             return None
         is_whole = isinstance(digests, dict) and set(digests) <= {*_ORIGIN, *_RESULTS} and text == _to_json(digests)
         return digests if is_whole else None
+
+    def lost_its_config(self) -> bool:
+        """Tell whether config.json is missing or is not the one that DONE has sealed; without DONE, nobody knows."""
+        sealed = self.sealed()
+        if sealed is None:
+            return False
+        try:
+            return sealed.get("config.json") != _sha256(self.path / "config.json")
+        except OSError:
+            return True
+
+    def drop_journal(self) -> None:
+        """Remove the journal of a sealed run, which a crash may have kept."""
+        Journal(self.path / JOURNAL, "").drop()
 
     @contextmanager
     def reading(self, name: str) -> Iterator[None]:
@@ -125,9 +143,13 @@ class RunFolder:
 
     def table(self, name: str) -> pd.DataFrame:
         """Read one of the tables of :data:`qfl_core.runs.schema.SCHEMA`, the exclusions or the timings."""
-        columns = SCHEMA | {"exclusions": EXCLUSIONS, "timings": TIMINGS}
         with self.reading(f"{name}.csv"):
-            return read_csv(self.path / f"{name}.csv", columns.get(name, ()))
+            return read_csv(self.path / f"{name}.csv", _COLUMNS.get(name, ()))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Read the table of the same name as :meth:`table` does, without pandas."""
+        with self.reading(f"{name}.csv"):
+            return read_rows(self.path / f"{name}.csv", _COLUMNS[name])
 
     def parameters(self) -> dict[str, np.ndarray]:
         """Read what was learnt, (T + 1, ...) each: the global ``weights``, ``phi``, and what a hook remembered."""
@@ -135,6 +157,10 @@ class RunFolder:
             data = io.BytesIO((self.path / PARAMS).read_bytes())  # because np.load leaves a damaged file open
             with np.load(data, allow_pickle=False) as stored:
                 return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _to_json(values: dict[str, Any]) -> str:

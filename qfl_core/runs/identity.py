@@ -7,13 +7,13 @@ import importlib.metadata
 import platform
 import subprocess
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from qfl_core.algorithm.server import IN_PROCESS
 from qfl_core.base import source_code
 from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
+from qfl_core.data.store import ONLY_LOOKING
 from qfl_core.runs.plugins import digests
 from qfl_core.runs.prepare import Prepared
 
@@ -27,8 +27,8 @@ TRAINING_CODE = (
     "runs/experiment.py",
     "runs/prepare.py",
 )
-#: Files in these folders that only look at results or data.
-NOT_TRAINING = ("data/audit.py", "data/command.py", "data/standin/fidelity.py")
+#: Files in these folders that only look at data.
+NOT_TRAINING = ONLY_LOOKING
 PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "qiskit", "qiskit-machine-learning", "qiskit-aer")
 
 
@@ -46,14 +46,7 @@ def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN
 @lru_cache(maxsize=1)
 def code_digest() -> str:
     """Return the SHA-256 of what the training code does: docstrings, comments and layout do not count."""
-    package = Path(__file__).resolve().parents[1]
-    files = {}
-    for name in TRAINING_CODE:
-        path = package / name
-        for file in path.rglob("*.py") if path.is_dir() else [path]:
-            files[file.relative_to(package).as_posix()] = file
-    kept = {name: file.read_text(encoding="utf-8") for name, file in files.items() if name not in NOT_TRAINING}
-    return source_code.kept_digest(kept)
+    return source_code.package_digest(TRAINING_CODE, NOT_TRAINING)
 
 
 def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, Any]:
@@ -69,11 +62,17 @@ def environment(prepared: Prepared, identity: str, transport: str) -> dict[str, 
         "commit": commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": versions(),
         "data": {"source": source.kind, "name": source.name, "sha256": source.sha256, **handed_in},
         "data_notes": dict(prepared.notes),
         "engine": federation.model.engine.describe(),
     }
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Return the installed versions of :data:`PACKAGES`; do not modify the result."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 @lru_cache(maxsize=1)

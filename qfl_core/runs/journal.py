@@ -71,7 +71,7 @@ class Journal:
         return True
 
     def drop(self) -> None:
-        """Remove the file, also where a crash kept the journal of a sealed run."""
+        """Remove the file."""
         with writing(self.path.parent):
             if self.path.is_file():
                 self.path.unlink(missing_ok=True)

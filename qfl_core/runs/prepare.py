@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.losses import Loss
@@ -12,12 +14,14 @@ from qfl_core.algorithm.methods import Method, method_named
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import EncodedSplit
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import LOSSES, resolve
+from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import make_partition
 from qfl_core.engines import Engine, make_engine
-from qfl_core.engines.qnn import QNN
+
+if TYPE_CHECKING:
+    from qfl_core.engines.qnn import QNN
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,8 @@ class Prepared:
 
 def make_qnn(config: ExperimentConfig) -> QNN:
     """Build the config's circuit."""
+    from qfl_core.engines.qnn import QNN  # here, because Qiskit takes long to import and a finished run needs none
+
     return QNN(
         config.features,
         feature_map_reps=config.feature_map_reps,
@@ -53,7 +59,30 @@ def make_model(config: ExperimentConfig) -> Model:
     """Build the config's circuit, engine and loss."""
     loss: Loss = resolve(LOSSES[config.loss])
     with _told_as_config_error():
-        return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
+        if config.engine != "statevector":
+            return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
+        builders = resolve(FEATURE_MAPS[config.feature_map]), resolve(ANSATZE[config.ansatz])
+        settings = tuple(getattr(config, name) for name in _CIRCUIT_SETTINGS)
+        return Model(_statevector(_Circuit(settings, builders, config)), loss)
+
+
+#: The settings that decide a statevector engine.
+_CIRCUIT_SETTINGS = ("features", "feature_map", "feature_map_reps", "ansatz", "ansatz_reps", "shots")
+
+
+@dataclass(frozen=True)
+class _Circuit:
+    """What decides a statevector engine: settings, and the functions that build its circuits. The config is no key."""
+
+    settings: tuple[object, ...]
+    builders: tuple[object, ...]
+    config: ExperimentConfig = field(compare=False)
+
+
+@lru_cache(maxsize=4)
+def _statevector(circuit: _Circuit) -> Engine:
+    """Compile a circuit once for all runs of this process that use it, because the engine remembers no run."""
+    return make_engine("statevector", make_qnn(circuit.config), shots=circuit.config.shots)
 
 
 def encode(engine: Engine, splits: Mapping[str, Split]) -> dict[str, EncodedSplit]:
@@ -81,7 +110,7 @@ def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Meth
     model = make_model(config)
     federation = Federation(
         config=config,
-        method=method or method_named(config.method),
+        method=(method or method_named(config.method)).configured(config),
         model=model,
         splits=encode(model.engine, splits.parts),
         schedule=make_partition(splits, config),

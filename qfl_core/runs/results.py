@@ -8,16 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from qfl_core.base.display import run_html
 from qfl_core.base.errors import ChangedResults, ConfigError, RunError, did_you_mean
 from qfl_core.base.registry import PLUGIN_TABLES, names_for
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The entries of an environment that tables, figures and commands show.
 _LINES = (
@@ -34,8 +36,8 @@ class RunResult:
 
     @cached_property
     def _folder(self) -> RunFolder:
-        if changed := self.changed_files():
-            told = f"run {self.path.name}: {', '.join(changed)} changed since the run was sealed"
+        if self.changes:
+            told = f"run {self.path.name}: {', '.join(self.changes)} changed since the run was sealed"
             warnings.warn(told, ChangedResults, stacklevel=4)
         return RunFolder(self.path)
 
@@ -85,6 +87,15 @@ class RunResult:
         """Return one of the tables of :data:`qfl_core.runs.schema.SCHEMA`, e.g. ``"client_trace"``."""
         return self._folder.table(name)
 
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return a table as :meth:`table` does, but as one mapping per row: whoever prints it needs no pandas."""
+        return self._folder.rows(name)
+
+    @cached_property
+    def changes(self) -> tuple[str, ...]:
+        """What :meth:`changed_files` found when it was first asked, because it reads and hashes every file."""
+        return tuple(self.changed_files())
+
     def changed_files(self) -> list[str]:
         """Return the result files that are missing, were added, or whose SHA-256 is not the one that was sealed."""
         sealed = RunFolder(self.path).sealed()
@@ -124,7 +135,7 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
 
 
 def _is_known(run: RunResult) -> bool:
-    if "config.json" in run.changed_files():
+    if RunFolder(run.path).lost_its_config():
         return True  # because reading an altered run warns, and leaving it out would not
     try:
         named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))
@@ -177,6 +188,8 @@ def tidy(runs: Iterable[RunResult], table: str = "rounds") -> pd.DataFrame:
 
     ``table`` is ``"rounds"`` or a name of :data:`qfl_core.runs.schema.SCHEMA`, e.g. ``"client_trace"``.
     """
+    import pandas as pd  # here, because whoever only trains reads no table
+
     parts = []
     for run in runs:
         labels = {name: getattr(run.config, name) for name in ("dataset", "encoding", "split", "method", "seed")}

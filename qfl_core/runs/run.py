@@ -7,14 +7,17 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from qfl_core.algorithm.server import IN_PROCESS, Trainer
-from qfl_core.base.errors import ConfigError, MendedJournal, RunError
+from qfl_core.base.errors import ConfigError, MendedJournal, NotFiniteError, RunError
 from qfl_core.base.files import locked
 from qfl_core.base.paths import below
 from qfl_core.base.progress import bar
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import Splits, data_source
 from qfl_core.runs.experiment import state_from_json, train
+from qfl_core.runs.finite import check_finite
 from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.identity import environment, run_identity
 from qfl_core.runs.prepare import Prepared, prepare
@@ -98,10 +101,19 @@ def _complete(folder: RunFolder, prepared: Prepared, identity: str, trainer: Tra
     journal = folder.journal
     state = state_from_json(done[-1]["state"]) if done else None
     name = f"{config.method} {config.dataset} seed {config.seed}"
-    with bar(config.rounds, "round", show=progress, initial=state.t if state else 0, desc=name) as rounds:
-        for record in train(federation, state, trainer):
-            journal.append(record)
-            rounds.update(record["state"]["done"] - rounds.n)
+    reached = state.t if state else -1
+    shown = bar(config.rounds, "round", show=progress, initial=state.t if state else 0, desc=name)
+    # Where weights overflow, NumPy would warn again and again; what comes of it is refused below, in one line.
+    with shown as rounds, np.errstate(all="ignore"):
+        try:
+            for record in train(federation, state, trainer):
+                check_finite(record)
+                journal.append(record)
+                reached = record["state"]["done"]
+                rounds.update(reached - rounds.n)
+        except NotFiniteError as error:
+            advice = "the rounds before it are kept; lower learning_rate, eta_bounds, outer_learning_rate or mu"
+            raise RunError(f"run {folder.path.name} stops in round {reached + 1}: {error}; {advice}") from error
     folder.seal()
 
 
@@ -127,7 +139,7 @@ def _finished(config: ExperimentConfig, results_dir: str | Path, identity: str) 
     if not finished:
         return None
     with suppress(RunError):  # because a disk that cannot be written may keep the journal of a sealed run
-        finished[-1].journal.drop()
+        finished[-1].drop_journal()
     return RunResult(finished[-1].path)
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from qfl_core.base.errors import RunError
 from qfl_core.base.files import write_text
+from qfl_core.base.numbers import counted
 from qfl_core.base.paths import results_dir
 from qfl_core.config import ExperimentConfig, Profile
 from qfl_core.data import data_source, load_splits
@@ -154,8 +155,13 @@ def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:
     """Return what a figure's footer says of its runs: data source, engine and shots, seeds, profile."""
     sources = sorted({run.environment["data"]["source"] for run in runs})
     engines = sorted({f"{run.environment['engine']['engine']} ({run.environment['engine']['kind']})" for run in runs})
-    seeds = len({run.config.seed for run in runs})
-    return (f"data: {', '.join(sources)}", f"engine: {', '.join(engines)}", f"{seeds} seeds", f"profile {profile}")
+    seeds = counted(len({run.config.seed for run in runs}), "seed")
+    return (
+        f"data: {', '.join(sources)}",
+        f"engine: {', '.join(engines)}",
+        seeds,
+        f"profile {profile}",
+    )
 
 
 def reference_scores(configs: Iterable[ExperimentConfig], folder: Path) -> pd.DataFrame:

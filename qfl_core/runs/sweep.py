@@ -6,13 +6,10 @@ import itertools
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import joblib
-from threadpoolctl import threadpool_limits
+from typing import TYPE_CHECKING, Any
 
 from qfl_core.base.errors import DataError, RunError
 from qfl_core.base.paths import no_network
@@ -23,8 +20,13 @@ from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
 from qfl_core.runs.results import RunResult
 from qfl_core.runs.run import run_experiment
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 #: Seconds of work from which on processes are worth their start: each imports the package and loads the data.
 WORTH_PROCESSES = 12.0
+#: Seconds until a Dask scheduler must have answered.
+CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,12 @@ def sweep(
     unique = list(dict.fromkeys(wanted))
     found: dict[ExperimentConfig, Path | Failure] = {}
     without_files = _without_files(unique)
-    with _backend(scheduler):
-        own = list(REGISTERED.values())
-        tasks = [(config, str(results_dir), config.dataset in without_files, own) for config in unique]
+    own = list(REGISTERED.values())
+    tasks = [(config, str(results_dir), config.dataset in without_files, own) for config in unique]
+    with nullcontext() if scheduler is None else _connected(scheduler) as client:
+        outcomes = _outcomes(tasks, jobs) if client is None else _cluster_outcomes(tasks, client)
         with bar(len(unique), "run", show=progress) as runs:
-            for config, outcome in _outcomes(tasks, jobs, is_local=scheduler is None):
+            for config, outcome in outcomes:
                 found[config] = outcome
                 runs.update()
     failures = [outcome for outcome in found.values() if isinstance(outcome, Failure)]
@@ -94,20 +97,27 @@ def sweep(
     return [RunResult(paths[config]) for config in wanted]
 
 
-def _outcomes(tasks: list[tuple], jobs: int | None, is_local: bool) -> Iterator[tuple]:
-    """Yield every task's outcome as it is done.
+#: What a worker needs to know about one run: the arguments of :func:`_run`.
+Task = tuple[ExperimentConfig, str, bool, list[Plugin]]
+Outcome = tuple[ExperimentConfig, Path | Failure]
+
+
+def _outcomes(tasks: list[Task], jobs: int | None) -> Iterator[Outcome]:
+    """Yield every task's outcome as it is done on this machine.
 
     Without ``jobs``, runs are done here until those before tell that the rest will take longer than processes take to
     start.
     """
     waiting, begun = list(tasks), time.perf_counter()
-    if jobs is None and is_local:
+    if jobs is None:
         while waiting:
             yield _run(*waiting.pop(0))
             seconds = (time.perf_counter() - begun) / (len(tasks) - len(waiting))
             if seconds * len(waiting) > WORTH_PROCESSES:
                 break
     if waiting:
+        import joblib  # here, because a single run needs no processes
+
         parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
         yield from parallel(joblib.delayed(_run)(*task) for task in waiting)
 
@@ -122,14 +132,14 @@ def _without_files(configs: list[ExperimentConfig]) -> set[str]:
     return missing
 
 
-def _run(
-    config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Plugin]
-) -> tuple[ExperimentConfig, Path | Failure]:
+def _run(config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Plugin]) -> Outcome:
     """Run one config in a worker; an error comes back as a value, so that the others go on.
 
     Where the parent found no files, the worker does not ask the network again; what the parent registered, the worker
     knows too.
     """
+    from threadpoolctl import threadpool_limits  # here, because only workers need it
+
     adopt(own)
     try:
         # Processes share the cores, so threads inside them would only get in the way.
@@ -139,18 +149,30 @@ def _run(
         return config, Failure(config, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
-@contextmanager
-def _backend(scheduler: str | None) -> Iterator[None]:
-    if scheduler is None:
-        yield
-        return
+def _connected(scheduler: str) -> Client:
+    """Return a connection to a Dask scheduler."""
     try:
         from distributed import Client
     except ImportError:
         raise RunError("a Dask scheduler needs the package 'distributed' (extra 'cluster')") from None
     try:
-        client = Client(scheduler, timeout=10)
+        return Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         raise RunError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
-    with client, joblib.parallel_config(backend="dask"):
-        yield
+
+
+def _cluster_outcomes(tasks: list[Task], client: Client) -> Iterator[Outcome]:
+    """Yield every task's outcome as it is done on a Dask cluster.
+
+    Tasks go to Dask directly and not through joblib, because under joblib a worker with one thread was seen to run two
+    tasks at the same time, each of which then took about twice the processor time.
+    """
+    from distributed import as_completed
+
+    configs = {client.submit(_run, *task, pure=False): task[0] for task in tasks}
+    for future in as_completed(list(configs)):
+        error = future.exception()
+        if error is None:
+            yield future.result()
+        else:  # the worker died with this run several times
+            yield configs[future], Failure(configs[future], f"{type(error).__name__}: {error}", str(error))

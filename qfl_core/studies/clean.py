@@ -11,8 +11,11 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.algorithm.methods import method_named
+from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.analysis.inference import intervals, student_half
+from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.summary import interval_texts
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.base.numbers import count, number
 from qfl_core.base.paths import results_dir
 from qfl_core.config import Profile
@@ -31,8 +34,10 @@ class EncodingSearch:
     """Validation ROC-AUC of the pooled QNN for every combination of ``choices``, best first.
 
     Columns of ``table``: the choices; ``mean``, ``low`` and ``high`` (95 % over seeds); ``seeds``; ``behind``, the
-    difference from the best; ``tied``, whether chance over seeds explains that difference; and ``preferred``, which
-    marks the first tied one in the order of the choices.
+    difference from the best; ``tied``, whether chance over seeds explains that difference; ``preferred``, which marks
+    the first tied one in the order of the choices; and ``verdict``, which compares with the best of the others:
+    ``lower`` or ``higher`` where that is shown, ``absent`` where being behind by the margin of 0.02 or more is
+    excluded, else ``undecided``.
     """
 
     choices: tuple[str, ...]
@@ -56,8 +61,10 @@ def encoding_search(
     found = intervals(scores, "roc_auc", ["place"])
     wide = scores.pivot(index="seed", columns="place", values="roc_auc")
     found["behind"] = found["mean"] - found["mean"].max()
-    found["tied"] = found["behind"] >= -_margin(wide.to_numpy())
+    half = _margin(wide.to_numpy())
+    found["tied"] = found["behind"] >= -half
     found["preferred"] = found.index == found["tied"].idxmax()
+    found["verdict"] = _verdicts(found["mean"].to_numpy(), half)
     for name in reversed(choices):
         found.insert(0, name, [getattr(configs[place * len(seeds)], name) for place in found["place"]])
     table = found.drop(columns="place").sort_values("mean", ascending=False, kind="stable", ignore_index=True)
@@ -80,6 +87,21 @@ def _margin(scores: np.ndarray) -> float:
     residuals = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     error = np.sqrt(2 / seeds * (residuals**2).sum() / free)
     return float(student_half(error, free, confidence=1 - 0.05 / (columns - 1)))
+
+
+def _verdicts(means: np.ndarray, half: float) -> list[str]:
+    """Return how each mean compares with the best of the others; ``half`` comes from :func:`_margin`.
+
+    Intervals of mean - best of the others hold together although the best is known only from the data: they are
+    Hsu's multiple comparisons with the best.
+    """
+    found = []
+    for place, mean in enumerate(means):
+        others = np.delete(means, place)
+        ahead = mean - others.max() if len(others) else 0.0
+        shown = {LOWER: ahead + half < 0, HIGHER: ahead - half > 0, ABSENT: ahead - half > -of_metric("roc_auc")}
+        found.append(next((verdict for verdict, is_shown in shown.items() if is_shown), UNDECIDED))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +127,11 @@ class CleanStudy:
         """The first round in which a run scores 95 % of the reference, and all circuit executions up to that round.
 
         One row per method and seed; NaN where a run never does. The reference is the logistic regression that the same
-        seed trains on the same angles. Circuits of training, calibration, monitoring, selection and tuning count.
+        seed trains on the same angles. Circuits of training, calibration, monitoring, selection and tuning count. The
+        untrained model has no rows, because it spends nothing to reach anything.
         """
         rounds = with_executions(self.study.rounds)
+        rounds = rounds[rounds["method"] != UNTRAINED]
         goal = SHARE * rounds["seed"].map(self.reference())
         column = "global_accuracy" if self.metric == "accuracy" else f"test_{self.metric}"
         hits = rounds[(rounds[column] >= goal) & (rounds["round"] > 0)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from qfl_core.analysis import compare
 from qfl_core.analysis.compare import paired_values
-from qfl_core.analysis.inference import step_down
+from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED, counted, judge_differences
+from qfl_core.analysis.kept import kept
+from qfl_core.analysis.margins import of_metric
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.numbers import number
-from qfl_core.base.streams import stream
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_study
 
@@ -26,9 +26,9 @@ METRICS = {
     "global_accuracy": ("Global accuracy", True),
     "test_roc_auc": ("ROC-AUC", True),
     "fairness_gap": ("Client fairness gap", False),
-    "drift": ("Client drift", False),
+    "drift_from_broadcast": ("Client drift", False),
 }
-LEVEL, NO_DIFFERENCE = 0.05, "no difference shown"
+BETTER, WORSE = "better", "worse"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,38 +46,26 @@ class ExtrasStudy:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """One row per track, extra and metric: extra - base in the last round.
+        """One row per track, extra and metric: extra - base in the last round, with its verdict.
 
-        ``low`` and ``high`` bound the mean difference (95 %), and ``p`` comes from the sign-flip test, corrected for
-        all rows. ``verdict`` is ``better`` or ``worse`` where interval and test agree, else ``no difference shown``.
+        The columns are those of :func:`qfl_core.analysis.differences.judge_differences`; all rows form one family.
+        ``verdict`` is ``better`` or ``worse`` instead of higher or lower.
         """
-        rows, values = [], {}
-        for track, study in self.studies.items():
-            for extra, base in BASES.items():
-                for metric, (_, more_is_better) in METRICS.items():
-                    found = compare(study.of(extra, base).runs, metric, extra, base)
-                    paired = paired_values(study.rounds, metric, (extra, base))
-                    values[track, extra, metric] = paired[extra] - paired[base]
-                    rows.append(
-                        {
-                            "track": track,
-                            "extra": extra,
-                            "base": base,
-                            "metric": metric,
-                            "mean": found.difference,
-                            "low": found.low,
-                            "high": found.high,
-                            "seeds": found.n,
-                            "sign": 1 if more_is_better else -1,
-                        }
-                    )
-        table = pd.DataFrame(rows)
-        table["p"] = step_down(pd.DataFrame(values).to_numpy(), stream(0, "extras"))
-        shown = (table["p"] <= LEVEL) & (table["low"] * table["high"] > 0)
-        table["verdict"] = NO_DIFFERENCE
-        table.loc[shown & (table["mean"] * table["sign"] > 0), "verdict"] = "better"
-        table.loc[shown & (table["mean"] * table["sign"] < 0), "verdict"] = "worse"
-        return table.drop(columns="sign")
+        keys = [(track, extra, metric) for track in self.studies for extra in BASES for metric in METRICS]
+        values = {}
+        for track, extra, metric in keys:
+            paired = paired_values(self.studies[track].rounds, metric, (extra, BASES[extra]))
+            values[track, extra, metric] = paired[extra] - paired[BASES[extra]]
+        differences = pd.DataFrame(values).rename_axis(columns=["track", "extra", "metric"])
+        margins = [of_metric(metric) for *_, metric in keys]
+        table = judge_differences(differences, margins, "extras").reset_index()
+        words = [
+            {HIGHER: BETTER if METRICS[metric][1] else WORSE, LOWER: WORSE if METRICS[metric][1] else BETTER}
+            for *_, metric in keys
+        ]
+        table["verdict"] = [word.get(told, told) for word, told in zip(words, table["verdict"], strict=True)]
+        table.insert(2, "base", table["extra"].map(BASES))
+        return table
 
     @cached_property
     def factors(self) -> pd.DataFrame:
@@ -98,14 +86,14 @@ class ExtrasStudy:
         lines = []
         for extra, base in BASES.items():
             rows = self.differences[self.differences["extra"] == extra]
-            shown = rows[rows["verdict"] != NO_DIFFERENCE]
+            shown = rows[~rows["verdict"].isin([ABSENT, UNDECIDED])]
             told = [
                 f"{METRICS[metric][0].lower()} on {track} {verdict} ({number(mean, signed=True)})"
                 for metric, track, verdict, mean in zip(
                     *(shown[column] for column in ("metric", "track", "verdict", "mean")), strict=True
                 )
             ]
-            outcome = "; ".join(told) or NO_DIFFERENCE
+            outcome = "; ".join([counted(rows["verdict"]), *told])
             lines.append(f"{extra} against {base}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}")
         return "\n".join(lines)
 
@@ -123,5 +111,5 @@ def extras_study(
     methods = list(dict.fromkeys(name for pair in BASES.items() for name in reversed(pair)))
     seeds = section["seeds"]
     return ExtrasStudy(
-        {track: get_study(settings, track, methods, seeds, folder, train=train) for track in section["tracks"]}
+        {track: kept(get_study(settings, track, methods, seeds, folder, train=train)) for track in section["tracks"]}
     )

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from qfl_core.algorithm.losses import EXACT_MARGIN, Loss
 from qfl_core.algorithm.metrics import classification
-from qfl_core.algorithm.optimizers import library_adam
+from qfl_core.algorithm.optimizers import adam
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.files import write_text
 from qfl_core.base.registry import LOSSES, resolve
@@ -75,7 +75,7 @@ def pooled_qnn(
     for start in range(recipe.starts):
         rng = stream(config.seed, "pooled-weights", start)
         theta = rng.uniform(-config.initial_range, config.initial_range, qnn.num_weights)
-        ends.append(library_adam(theta, loss, gradient, recipe.steps, recipe.rate))
+        ends.append(adam(theta, gradient, recipe.steps, recipe.rate)[0])
     best = ends[int(np.argmin(loss(np.array(ends))))]
     return {
         part: classification(splits.parts[part].y, engine.probabilities(encoded[part], best))

@@ -11,8 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from qfl_core.analysis.differences import counted, judge_differences
 from qfl_core.analysis.inference import intervals
+from qfl_core.analysis.kept import kept
+from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.summary import interval_texts
+from qfl_core.analysis.variation import variation
 from qfl_core.base.errors import ConfigError, did_you_mean
 from qfl_core.base.numbers import interval, significant
 from qfl_core.config import Profile
@@ -55,10 +59,14 @@ SETTINGS: dict[str, Setting] = {
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """Runs of DUQFL-Prox at several levels of one setting, by track and level."""
+    """Runs of DUQFL-Prox at several levels of one setting, by track and level.
+
+    ``base`` is the level that the others are compared with: the profile's own where it is among them, else the first.
+    """
 
     name: str
     studies: Mapping[str, Mapping[Any, Study]]
+    base: Any = None
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -80,6 +88,30 @@ class Sensitivity:
         found = [intervals(self.last, metric, ["track", "level"]).assign(metric=metric) for metric in METRICS]
         return pd.concat(found, ignore_index=True)
 
+    def gains(self, metric: str = "global_accuracy") -> pd.DataFrame:
+        """Return each level minus the base over paired seeds, with its verdict: one row per track and level.
+
+        The columns are those of :func:`qfl_core.analysis.differences.judge_differences`; all rows form one family.
+        """
+        groups = self.last.groupby(["track", "level"], sort=False)
+        values = {key: rows.set_index("seed")[metric] for key, rows in groups}
+        gains = {key: found - values[key[0], self.base] for key, found in values.items() if key[1] != self.base}
+        differences = pd.DataFrame(gains).rename_axis(columns=["track", "level"])
+        return judge_differences(differences, [of_metric(metric)] * len(gains), self.name).reset_index()
+
+    def verdict(self, metric: str = "global_accuracy") -> str:
+        """Return one sentence per track on the outcome."""
+        lines = []
+        for track, rows in self.gains(metric).groupby("track", sort=False):
+            largest = rows.iloc[int(rows["mean"].abs().argmax())]
+            told = interval(largest["mean"], largest["low"], largest["high"], signed=True)
+            lines.append(
+                f"{track}, {METRICS[metric].lower()} against {self.base}: of {len(rows)} levels of {self.name}, "
+                f"{counted(rows['verdict'])}; the largest difference is {told} at {largest['level']} over "
+                f"{int(largest['seeds'])} seeds"
+            )
+        return "\n".join(lines)
+
     def summary(self) -> pd.DataFrame:
         """Return ``mean ± half interval`` of each metric, one row per track and level."""
         found = self.table()
@@ -91,22 +123,10 @@ class Sensitivity:
 
 @dataclass(frozen=True, eq=False)
 class ControllerStudy(Sensitivity):
-    """DUQFL-Prox with phi frozen, and with phi refined every m rounds at rate alpha_out: levels ``(m, alpha_out)``."""
+    """DUQFL-Prox with phi frozen, and with phi refined every m rounds at rate alpha_out: levels ``(m, alpha_out)``.
 
-    def gains(self, metric: str = "global_accuracy") -> pd.DataFrame:
-        """Return learnt - frozen over paired seeds: one row per track and level.
-
-        Intervals hold together for all levels of a track (Bonferroni). The verdict is ``higher``, ``lower`` or ``no
-        difference shown``.
-        """
-        wide = self.last.pivot(index=["track", "seed"], columns="level", values=metric)
-        gains = wide.drop(columns=[FROZEN]).sub(wide[FROZEN], axis=0)
-        tidy = gains.melt(ignore_index=False, var_name="level", value_name="gain").reset_index()
-        found = intervals(tidy, "gain", ["track", "level"], 1 - 0.05 / gains.shape[1])
-        found["verdict"] = "no difference shown"
-        found.loc[found["low"] > 0, "verdict"] = "higher"
-        found.loc[found["high"] < 0, "verdict"] = "lower"
-        return found
+    Its gains are learnt - frozen.
+    """
 
     def rates(self) -> pd.DataFrame:
         """Return the mean eta and delta of the last round by track and level: how far the controller has moved."""
@@ -118,19 +138,20 @@ class ControllerStudy(Sensitivity):
                 rows.append({"track": track, "level": level, **final[["eta", "delta"]].mean()})
         return pd.DataFrame(rows)
 
-    def verdict(self, metric: str = "global_accuracy") -> str:
-        """Return one sentence per track on the outcome."""
-        lines = []
-        for track, rows in self.gains(metric).groupby("track", sort=False):
-            higher, lower = (int((rows["verdict"] == word).sum()) for word in ("higher", "lower"))
-            best = rows.iloc[int(rows["mean"].argmax())]
-            largest = interval(best["mean"], best["low"], best["high"], signed=True)
-            lines.append(
-                f"{track}: of {len(rows)} learnt controllers, {higher} end with higher {METRICS[metric].lower()} than "
-                f"phi frozen, {lower} with lower; the largest difference is {largest} at {best['level']} over "
-                f"{int(best['seeds'])} seeds"
-            )
-        return "\n".join(lines)
+    @cached_property
+    def traces(self) -> dict[tuple[str, str], pd.DataFrame]:
+        """The client traces by track and level, without the frozen controllers, whose rates do not vary."""
+        return {
+            (track, str(level)): study.table("client_trace")
+            for track, levels in self.studies.items()
+            for level, study in levels.items()
+            if level != FROZEN
+        }
+
+    def variations(self) -> pd.DataFrame:
+        """Return how much eta and delta vary, in percent: one row per track, level, rate and ``across``."""
+        found = [variation(trace).assign(track=key[0], level=key[1]) for key, trace in self.traces.items()]
+        return pd.concat(found, ignore_index=True)
 
 
 def sensitivity_study(
@@ -143,7 +164,8 @@ def sensitivity_study(
     if name not in SETTINGS:
         raise ConfigError(f"unknown sensitivity {name!r}{did_you_mean(name, SETTINGS)}; known: {', '.join(SETTINGS)}")
     variants = {level: SETTINGS[name].overrides(level) for level in _listed(section, name)}
-    return Sensitivity(name, _studies(settings, section, variants, folder, train))
+    studies = _studies(settings, section, variants, folder, train)
+    return Sensitivity(name, studies, _own_level(settings, section, variants))
 
 
 def controller_study(
@@ -158,7 +180,14 @@ def controller_study(
         f"m = {period}, α = {significant(rate, 6)}": {"outer_period": period, "outer_learning_rate": rate}
         for period, rate in itertools.product(grid["outer_period"], grid["outer_learning_rate"])
     }
-    return ControllerStudy("controller", _studies(settings, section, variants, folder, train))
+    return ControllerStudy("controller", _studies(settings, section, variants, folder, train), FROZEN)
+
+
+def _own_level(settings: Profile, section: Mapping[str, Any], variants: Mapping[Any, Mapping[str, object]]) -> Any:
+    """Return the level that changes nothing on the first track, or the first level where there is none."""
+    config = settings.config(_listed(section, "tracks")[0])
+    same = (level for level, overrides in variants.items() if config.replace(**overrides) == config)
+    return next(same, next(iter(variants)))
 
 
 def _studies(
@@ -173,7 +202,8 @@ def _studies(
     for track in _listed(section, "tracks"):
         own = (section.get("settings") or {}).get(track, {})
         together = {level: {**own, **overrides} for level, overrides in variants.items()}
-        found[track] = get_variants(settings, track, [METHOD], _listed(section, "seeds"), together, folder, train=train)
+        studies = get_variants(settings, track, [METHOD], _listed(section, "seeds"), together, folder, train=train)
+        found[track] = {level: kept(study) for level, study in studies.items()}
     return found
 
 

@@ -65,10 +65,14 @@ def draw(results: dict, qnn: QNN | None = None) -> Figure:
         ax.margins(x=0.12, y=0.12)
         ax.set_xlabel(LABELS[name])
     calls.axes[0].set_ylabel("seconds per call, one thread")
-    for ax, (name, points) in zip(training.subplots(1, 3), results["training"]["scaling"].items(), strict=True):
+    curves = results["training"]["scaling"]
+    for ax, (name, points) in zip(training.subplots(1, len(curves)), curves.items(), strict=True):
         values, seconds = ([p[key] for p in points] for key in ("value", "seconds"))
         ax.plot(values, seconds, "o-", color=CLASS_COLOURS[0])
-        ax.set(xlabel=f"{name} (duqfl-prox on BAF, 1,024 shots)", xlim=(0, None), ylim=(0, None))
+        if name == "many clients":
+            ax.set(xscale="log", yscale="log", xlabel="clients (4 samples, one round)")
+        else:
+            ax.set(xlabel=f"{name} (duqfl-prox)", xlim=(0, None), ylim=(0, None))
     training.axes[0].set_ylabel("seconds per run, one thread")
     machine = results["machine"]
     facts = ("engine: statevector", f"{machine['cores']} cores", f"numpy {machine['packages']['numpy']}")

@@ -9,9 +9,14 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from qfl_core.algorithm.client import Objective
+from qfl_core.algorithm.losses import SQUARED_ERROR
+from qfl_core.algorithm.model import Model
+from qfl_core.algorithm.optimizers import rademacher, spsa_block
+from qfl_core.algorithm.samples import Samples
 from qfl_core.base.streams import stream
-from qfl_core.engines.cached import Encoded
 from qfl_core.engines.density import DensityEngine
+from qfl_core.engines.encoded import Encoded
 from qfl_core.engines.primitives import PrimitivesEngine
 from qfl_core.engines.qnn import QNN
 from qfl_core.engines.statevector import StatevectorEngine
@@ -19,10 +24,11 @@ from tools.bench import record as targets
 from tools.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
 from tools.bench.record import Bench
 from tools.bench.report import machine
-from tools.bench.timing import once, seconds
+from tools.bench.timing import once, one_thread, seconds
 from tools.bench.training import measure_training
 
 SHOTS = 1024
+ITERATIONS = 50
 EXACT = 1e-9
 # Five standard deviations of a fraction of 1,024 shots, at most.
 SAMPLED = 5 * 0.5 / np.sqrt(SHOTS)
@@ -39,7 +45,7 @@ def run_bench(quick: bool = False) -> dict:
     model = PaperModel.draw()
     _exact(bench, model)
     _shots(bench, model)
-    _spsa_iteration(bench, model)
+    _spsa_iterations(bench, model)
     _encoding(bench, model)
     _peers(bench, model)
     _density(bench)
@@ -102,7 +108,7 @@ def _exact(bench: Bench, model: PaperModel) -> None:
     bench.row(MANY, OURS, model.p.size, time["ours"], off, EXACT)
     bench.ratios[targets.EXACT_VS_PRODUCT] = time["limit"] / time["ours"]
     with threadpool_limits(1, user_api="blas"):
-        time = seconds(pair, 5 * bench.rounds)
+        time = seconds(pair, 5 * bench.rounds, clock=one_thread)
     bench.row(MANY, "limit: the same product, one thread", model.p.size, time["limit"])
     bench.row(MANY, "statevector, exact, one thread", model.p.size, time["ours"], off, EXACT)
 
@@ -116,6 +122,7 @@ def _shots(bench: Bench, model: PaperModel) -> None:
             "ours": lambda: engine.probabilities(model.encoded, model.W, rng),
         },
         max(3, bench.rounds // 2),
+        clock=one_thread,
     )
     drawn = engine.probabilities(model.encoded, model.W[:1], rng)
     bench.row(MANY, "limit: binomial draws", model.p.size, time["limit"])
@@ -124,26 +131,35 @@ def _shots(bench: Bench, model: PaperModel) -> None:
     bench.ratios[targets.SHOTS_VS_DRAWS] = time["ours"] / time["limit"]
 
 
-def _spsa_iteration(bench: Bench, model: PaperModel) -> None:
-    """One SPSA iteration of ten clients beside its limit, the binomial draws alone."""
+def _spsa_iterations(bench: Bench, model: PaperModel) -> None:
+    """A block of SPSA iterations of ten clients beside its limit, the binomial draws alone; both use one thread."""
     engine, rng = StatevectorEngine(model.qnn, SHOTS), model.rng
     clients = [model.encoded.take(np.arange(50) + 50 * i) for i in range(10)]
     rngs = [stream(0, "bench-client", i) for i in range(10)]
-    signs = model.W.reshape(10, 2, 16)
     few = np.ascontiguousarray(model.p[:2, :500])
-    time = seconds(
-        {
-            "limit": lambda: rng.binomial(SHOTS, few),
-            "ours": lambda: engine.probabilities_ragged(clients, signs, rngs),
-        },
-        5 * bench.rounds,
-    )
+    tuned = Model(engine, SQUARED_ERROR)
+    samples = Samples(clients, rng.integers(0, 2, 500), 50 * np.arange(10))
+    objective = Objective(tuned, samples, model.W[0], 0.01, rngs)
+    rate = np.full(10, 0.13)
+    directions = rademacher(rng, (10, ITERATIONS, 16))
+
+    def limit() -> None:
+        for _ in range(ITERATIONS):
+            rng.binomial(SHOTS, few)
+
+    calls = {"limit": limit, "ours": lambda: spsa_block(model.W[:10], objective, rate, rate, directions)}
+    with threadpool_limits(1, user_api="blas"):
+        time = seconds(calls, max(3, bench.rounds // 3), clock=one_thread)
+    signs = model.W.reshape(10, 2, 16)
     drawn = engine.probabilities_ragged(clients, signs, rngs)
     expected = [model.p[2 * i : 2 * i + 2, 50 * i : 50 * i + 50] for i in range(10)]
     off = max(_largest(a, b) for a, b in zip(drawn, expected, strict=True))
-    case = "4 qubits, 10 clients x 50 samples x 2 signs, 1024 shots"
-    bench.row(case, "limit: 1,000 binomial draws", 1000, time["limit"])
-    bench.row(case, "statevector, SPSA iteration", 1000, time["ours"], off, SAMPLED)
+    case, count = (
+        f"4 qubits, 10 clients x 50 samples x 2 signs x {ITERATIONS} iterations, 1024 shots",
+        1000 * ITERATIONS,
+    )
+    bench.row(case, "limit: binomial draws of the block", count, time["limit"])
+    bench.row(case, "statevector, SPSA block", count, time["ours"], off, SAMPLED)
     bench.ratios[targets.SPSA_VS_DRAWS] = time["ours"] / time["limit"]
 
 
@@ -288,3 +304,15 @@ def _training(bench: Bench, found: dict) -> None:
     bench.row(case, "limit: the run's binomial draws", found["draws"], found["draw_seconds"])
     bench.ratios[targets.TRAINING_VS_AER] = bench.rate(name) / bench.rate(aer)
     bench.ratios[targets.TRAINING_VS_DRAWS] = found["run_seconds"] / found["draw_seconds"]
+    bench.row(case, "run_experiment, with its data and files", found["client_iterations"], found["experiment_seconds"])
+    bench.ratios[targets.EXPERIMENT_VS_DRAWS] = found["experiment_seconds"] / found["draw_seconds"]
+    names = (targets.SMALL_CLIENTS_VS_DRAWS, targets.LARGE_CLIENTS_VS_DRAWS)
+    for name, many in zip(names, found["many_clients"], strict=True):
+        told = f"one round of {many['clients']:,} clients x {many['chunk']} samples"
+        bench.row(told, "statevector, the whole round", many["client_iterations"], many["run_seconds"])
+        bench.row(told, "limit: the round's binomial draws", many["draws"], many["draw_seconds"])
+        bench.ratios[name] = many["run_seconds"] / many["draw_seconds"]
+    both = found["processes"]
+    bench.row("runs in processes of one thread", "1 process", 1, both["one"])
+    bench.row("runs in processes of one thread", "2 processes", 2, both["two"])
+    bench.ratios[targets.TWO_PROCESSES] = 2 * both["one"] / both["two"]

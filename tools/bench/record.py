@@ -10,12 +10,16 @@ EXACT_VS_PRODUCT = "exact: rate / bare matrix product's"
 EXACT_VS_AER = "exact: rate / EstimatorQNN on Aer"
 EXACT_VS_PENNYLANE = "exact: rate / PennyLane broadcast"
 SHOTS_VS_DRAWS = "shots: time / bare binomial draws'"
-SPSA_VS_DRAWS = "SPSA iteration: time / its draws'"
+SPSA_VS_DRAWS = "SPSA iterations of 10 clients: time / their draws'"
 DENSITY_VS_AER = "density: rate / AerSimulator.from_backend"
 DENSITY_VS_SAMPLER = "density: rate / SamplerV2 local mode"
 TEN_QUBITS_VS_AER = "10 qubits: rate / Aer EstimatorV2"
 TRAINING_VS_AER = "training: rate / the same code on Aer"
 TRAINING_VS_DRAWS = "training: time / its binomial draws'"
+EXPERIMENT_VS_DRAWS = "run_experiment with its data: time / its draws'"
+SMALL_CLIENTS_VS_DRAWS = "1,000 clients of 4 samples: time / their draws'"
+LARGE_CLIENTS_VS_DRAWS = "1,000 clients of 50 samples: time / their draws'"
+TWO_PROCESSES = "training: rate of 2 processes / 1"
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,20 @@ class Target:
 
 
 TARGETS = (
-    Target(EXACT_VS_PRODUCT, 0.5),
+    Target(EXACT_VS_PRODUCT, 0.8),
     Target(EXACT_VS_AER, 10_000),
     Target(EXACT_VS_PENNYLANE, 300),
     Target(SHOTS_VS_DRAWS, 1.5, at_least=False),
-    Target(SPSA_VS_DRAWS, 10, at_least=False),
+    Target(SPSA_VS_DRAWS, 2, at_least=False),
     Target(DENSITY_VS_AER, 200),
     Target(DENSITY_VS_SAMPLER, 1_000),
     Target(TEN_QUBITS_VS_AER, 5),
     Target(TRAINING_VS_AER, 1_000),
-    Target(TRAINING_VS_DRAWS, 10, at_least=False),
+    Target(TRAINING_VS_DRAWS, 1.8, at_least=False),
+    Target(EXPERIMENT_VS_DRAWS, 2.2, at_least=False),
+    Target(SMALL_CLIENTS_VS_DRAWS, 3, at_least=False),
+    Target(LARGE_CLIENTS_VS_DRAWS, 3, at_least=False),
+    Target(TWO_PROCESSES, 1.8),
 )
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from qfl_core.base.numbers import count, significant
 
-PACKAGES = ("numpy", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
+PACKAGES = ("numpy", "numba", "qiskit", "qiskit-aer", "qiskit-machine-learning", "qiskit-ibm-runtime", "pennylane")
 
 
 def machine() -> dict:
@@ -55,7 +55,8 @@ def table(results: dict) -> str:
         lines += ["", f"{title:<50}{'evaluations/s':>16}{'seconds':>12}"]
         for point in points:
             label = f"{point['value']:,} {point.get('strategy', '')}"
-            lines.append(f"  {label:<48}{_speed(point)}")
+            memory = f"  {count(point['megabytes'])} MB" if "megabytes" in point else ""
+            lines.append(f"  {label:<48}{_speed(point)}{memory}")
     on = results["machine"]
     threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in on["blas"])
     packages = ", ".join(f"{k} {v}" for k, v in on["packages"].items() if v)

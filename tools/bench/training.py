@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +27,8 @@ from qfl_core.engines.base import Generators, sample
 from qfl_core.engines.statevector import StatevectorEngine
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import encode, make_federation
-from tools.bench.timing import once, seconds
+from qfl_core.runs.run import run_experiment
+from tools.bench.timing import once, one_thread, seconds
 
 SHOTS = 1024
 PAPER = ExperimentConfig(dataset="baf", method="duqfl-prox", source="stand-in", shots=SHOTS)
@@ -64,7 +72,7 @@ def client_iterations(config: ExperimentConfig) -> int:
 
 def run_seconds(federation: Federation, repeats: int) -> float:
     """Return the median seconds of a run."""
-    return seconds({"run": lambda: deque(train(federation), maxlen=0)}, repeats, warm_up=False)["run"]
+    return seconds({"run": lambda: deque(train(federation), maxlen=0)}, repeats, clock=one_thread)["run"]
 
 
 def draw_seconds(drawn: list[np.ndarray], repeats: int) -> float:
@@ -75,7 +83,77 @@ def draw_seconds(drawn: list[np.ndarray], repeats: int) -> float:
         for p in clipped:
             rng.binomial(SHOTS, p)
 
-    return seconds({"draws": draw}, repeats, warm_up=False)["draws"]
+    return seconds({"draws": draw}, repeats, clock=one_thread)["draws"]
+
+
+def experiment_seconds(config: ExperimentConfig, repeats: int) -> float:
+    """Return the median seconds of ``run_experiment`` in a folder of its own; the data were read before."""
+    with TemporaryDirectory() as folder:
+        run = partial(run_experiment, config, folder, repeat=True)
+        return seconds({"run": run}, repeats, clock=one_thread)["run"]
+
+
+def many_clients(clients: int, chunk: int, repeats: int) -> dict:
+    """Measure one round of many clients beside its own draws."""
+    config = PAPER.replace(clients=clients, chunk=chunk, rounds=1, outer_period=0, train_size=max(3000, 4 * clients))
+    federation = make_federation(config)
+    drawn = own_draws(federation)
+    return {
+        "clients": clients,
+        "chunk": chunk,
+        "client_iterations": client_iterations(config),
+        "run_seconds": run_seconds(federation, repeats),
+        "draws": int(sum(p.size for p in drawn)),
+        "draw_seconds": draw_seconds(drawn, repeats),
+    }
+
+
+def processes(config: ExperimentConfig, runs: int) -> dict:
+    """Return the seconds of some runs in one process, and of as many in each of two processes at the same time."""
+    context = get_context("spawn")
+    found = {}
+    for name, count in (("one", 1), ("two", 2)):
+        ready = context.Barrier(count + 1)
+        workers = [context.Process(target=_work, args=(config, runs, ready)) for _ in range(count)]
+        for worker in workers:
+            worker.start()
+        ready.wait()  # everyone has prepared and compiled
+        found[name] = once(partial(_join, workers))[0]
+    return found
+
+
+def _join(workers: Sequence[BaseProcess]) -> None:
+    for worker in workers:
+        worker.join()
+
+
+def _work(config: ExperimentConfig, runs: int, ready: Barrier) -> None:
+    with threadpool_limits(1):
+        federation = make_federation(config)
+        deque(train(federation), maxlen=0)
+        ready.wait()
+        for _ in range(runs):
+            deque(train(federation), maxlen=0)
+
+
+def peak_megabytes(config: ExperimentConfig) -> float:
+    """Return the largest memory of one round in a process of its own, above what the process held before it."""
+    context = get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    worker = context.Process(target=_weigh, args=(config, there))
+    worker.start()
+    found = here.recv()
+    worker.join()
+    return found
+
+
+def _weigh(config: ExperimentConfig, there: Connection) -> None:
+    import resource
+
+    federation = make_federation(config)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    deque(train(federation), maxlen=0)
+    there.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
@@ -93,7 +171,7 @@ def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
     rate = np.full(clients, federation.config.learning_rate)
     directions = rademacher(stream(0, "bench-directions"), (clients, iterations, len(theta)))
     start = np.repeat(theta[None], clients, axis=0)
-    return once(lambda: spsa_block(start, objective, rate, rate, directions))[0]
+    return once(lambda: spsa_block(start, objective, rate, rate, directions), one_thread)[0]
 
 
 def measure_training(quick: bool) -> dict:
@@ -107,6 +185,9 @@ def measure_training(quick: bool) -> dict:
         draws = draw_seconds(drawn, repeats)
         clients, iterations = (1, 1) if quick else (4, 5)
         aer = aer_seconds(federation, clients, iterations)
+        experiment = experiment_seconds(base, repeats)
+        many = [many_clients(20 if quick else 1000, chunk, 1 if quick else 3) for chunk in (4, 50)]
+        both = processes(base, 1 if quick else 5)
         scaling = {
             name: [_point(base.replace(**{field: value}), value) for value in values]
             for name, field, values in (
@@ -115,6 +196,7 @@ def measure_training(quick: bool) -> dict:
                 ("samples", "chunk", (10, 20) if quick else (25, 50, 100, 200)),
             )
         }
+        scaling["many clients"] = [_many(c) for c in ((20, 40) if quick else (100, 300, 1000, 3000, 10_000))]
     return {
         "run_seconds": run,
         "client_iterations": client_iterations(base),
@@ -122,8 +204,17 @@ def measure_training(quick: bool) -> dict:
         "draw_seconds": draws,
         "aer_seconds": aer,
         "aer_client_iterations": clients * iterations,
+        "experiment_seconds": experiment,
+        "many_clients": many,
+        "processes": both,
         "scaling": scaling,
     }
+
+
+def _many(clients: int) -> dict:
+    """Measure one round of clients with 4 samples each: seconds, and the memory that the round needs."""
+    config = PAPER.replace(clients=clients, chunk=4, rounds=1, outer_period=0, train_size=max(3000, 4 * clients))
+    return _point(config, clients) | {"megabytes": peak_megabytes(config)}
 
 
 def _point(config: ExperimentConfig, value: int) -> dict:

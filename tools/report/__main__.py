@@ -14,7 +14,7 @@ from qfl_core.base.paths import repository_root
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line; return 0, or 1 with what is missing on stderr."""
     parser = argparse.ArgumentParser(prog="python -m tools.report", description=__doc__)
-    parser.add_argument("--profile", default="paper", help="smoke or paper (default: paper)")
+    parser.add_argument("--profile", default="paper", help="smoke, quick or paper (default: paper)")
     parser.add_argument("--out", type=Path, help="folder to write to (default: build/report)")
     asked = parser.parse_args(arguments)
     return exit_code("tools.report", lambda: _build(asked), "every page is either the old one or the new one")

@@ -12,9 +12,11 @@ FIGURES: dict[str, dict[str, str]] = {
     },
     "The paper's comparisons": {
         "baf_global_client_metrics": "BAF: global accuracy, mean client test accuracy, train-test gap and client "
-        "fairness gap over rounds, beside what classical models score on the same angles.",
+        "fairness gap over rounds, beside what classical models score on the same angles and what the untrained model "
+        "scores (thin line with dots).",
         "genome_global_client_metrics": "Genome with word ids, an encoding that leaks the label: the same four "
-        "metrics over rounds, beside what classical models score on the same angles.",
+        "metrics over rounds, beside what classical models score on the same angles and what the untrained model "
+        "scores (thin line with dots).",
         "metrics_BAF_1": "BAF: recall, precision, F1 and specificity of the global model over rounds, test solid and "
         "validation dashed.",
         "metrics_BAF_2": "BAF: ROC-AUC, PR-AUC and MCC of the global model over rounds, test solid and validation "
@@ -23,6 +25,8 @@ FIGURES: dict[str, dict[str, str]] = {
         "selection, then step projection or the proximal term.",
         "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, then step "
         "projection or the proximal term.",
+        "train_test_gap_shift": "The train-test gap of every method in the last round: the part that the clients' "
+        "other mix of classes explains, which needs no training, and the rest; bars are 95 % intervals over seeds.",
         "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
     },
     "The claims": {
@@ -32,14 +36,16 @@ FIGURES: dict[str, dict[str, str]] = {
     },
     "The controller": {
         "controller_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction of each unfold over "
-        "rounds, and how often each unfold is uploaded.",
-        "controller_heatmaps": "DUQFL-Prox: mean learning rate and perturbation for every client and unfold.",
+        "rounds, how often each unfold is uploaded, and the coefficients of variation of both rates across "
+        "clients, unfolds and rounds.",
+        "controller_heatmaps": "DUQFL-Prox: mean learning rate and perturbation for every client and unfold; the "
+        "colours reach at least from half to twice the initial rate.",
         "loss_shift_trace": "DUQFL-Prox: how far an unfold moves the weights over rounds, and what it takes off the "
         "loss at which learning rate and perturbation.",
         "unfold_level_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction by unfold, each as a "
         "share of its largest, and which unfold is uploaded.",
         "controller_learning": "What a learnt controller gains over a frozen one, for several outer periods m and "
-        "rates α, and the learning rate at which it ends.",
+        "rates α, the learning rate at which it ends, and how much both rates vary across clients, unfolds and rounds.",
     },
     "The data": {
         "baf_angles": "BAF: the density of each of the four input angles, by class.",
@@ -59,8 +65,8 @@ FIGURES: dict[str, dict[str, str]] = {
         "accuracy against the circuits spent.",
     },
     "What it depends on": {
-        "protocol_search": "Readings of what the paper leaves open: their distance from its numbers, the effect of "
-        "each choice, and the closest reading beside the paper.",
+        "protocol_search": "Readings of what the paper leaves open: how far they are from its numbers and statements, "
+        "the effect of each choice, and the winner beside the paper.",
         "sensitivity_mu": "DUQFL-Prox in the last round, for several proximal coefficients μ.",
         "sensitivity_skew_ratio": "DUQFL-Prox in the last round, from even labels to one label a client.",
         "sensitivity_dirichlet_alpha": "DUQFL-Prox in the last round, from IID clients to extreme Dirichlet ownership.",
@@ -101,15 +107,35 @@ TABLES: dict[str, tuple[str, str]] = {
         "Clean track, genome",
         "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
     ),
+    "train_test_gap_shift": (
+        "What the train-test gap is made of",
+        "Last round, mean over seeds and 95 % interval: the part that the clients' other mix of classes explains, "
+        "which the untrained model has as well, and the rest.",
+    ),
+    "controller_variation": (
+        "How much the controller's rates vary",
+        "Coefficient of variation in percent, mean over seeds: across clients, unfolds and rounds, the other two "
+        "averaged out. The controllers other than the profile's are those of the sensitivity study.",
+    ),
     "extensions": (
         "Extensions",
         "Extra − base in the last round over paired seeds, with 95 % intervals; p is corrected for all rows together.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",
-        "Readings of the paper's open points by their distance (root mean square) from its numbers.",
+        "Readings of the paper's open points by their total: distance (root mean square) from its numbers, plus the "
+        "cost of the statements that they miss.",
     ),
-    "protocol_effects": ("Protocol search: effects", "What each choice changes of that distance."),
+    "protocol_effects": ("Protocol search: effects", "What each choice changes of the total and of its parts."),
+    "protocol_numbers": (
+        "Protocol search: numbers",
+        "The finalists' last round beside the paper, with the range of a single run.",
+    ),
+    "protocol_statements": (
+        "Protocol search: statements",
+        "How far the finalists meet what the paper says about the course of training.",
+    ),
+    "protocol_refinement": ("Protocol search: refinement", "What concerns one method alone, tried on the winner."),
     "notation": ("Notation", "The paper's symbols and the names that the code uses for them."),
 }
 

@@ -11,6 +11,7 @@ import nbformat
 import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS
+from qfl_core.analysis.kept import kept
 from qfl_core.base.errors import RunError
 from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.config import CLEAN, Profile, load_profile
@@ -131,7 +132,7 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     studies, missing = {}, []
     for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
         try:
-            studies[track] = get_study(settings, track, METHODS, seeds, train=False)
+            studies[track] = kept(get_study(settings, track, METHODS, seeds, train=False))
         except RunError as error:
             missing.append(str(error).partition(";")[0])
     try:
@@ -141,7 +142,7 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     for track, extra in extras.items():
         study = studies.get(track, replace(extra, runs=()))
         added = [run for run in extra.runs if run.config.method not in study.methods]
-        studies[track] = replace(study, runs=(*study.runs, *added))
+        studies[track] = kept(replace(study, runs=(*study.runs, *added)))
     return studies, missing
 
 

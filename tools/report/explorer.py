@@ -59,7 +59,7 @@ METRICS: dict[str, Metric] = {
     "test_loss": Metric("Loss (test)", "lower", 0.0),
     "val_loss": Metric("Loss (validation)", "lower", 0.0),
     "meta_loss": Metric("Meta-loss", "lower", 0.0),
-    "drift": Metric("Client drift", "lower", 0.0),
+    "drift_from_broadcast": Metric("Client drift", "lower", 0.0),
     "circuits_train": Metric("Circuits for training in a round", "", 0.0),
 }
 
@@ -92,10 +92,9 @@ def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
     rounds, seeds = sorted(table["round"].unique()), sorted(table["seed"].unique())
     values = {}
     for method in study.methods:
-        mine = table[table["method"] == method]
+        mine = table[table["method"] == method].pivot(index="seed", columns="round", values=list(METRICS))
         values[method] = {
-            name: _plain(mine.pivot(index="seed", columns="round", values=name).reindex(seeds, columns=rounds))
-            for name in METRICS
+            name: _plain(mine[[name]].droplevel(0, axis=1).reindex(seeds, columns=rounds)) for name in METRICS
         }
     config = study.runs[0].config
     kind = "the paper's track" if study.track in RUN_TRACKS else "an extension"

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import TYPE_CHECKING
 
 import nbformat
 from markupsafe import Markup
 
 from tools.report.formulas import formula
+
+if TYPE_CHECKING:
+    from nbconvert import HTMLExporter
 
 #: Code, which stays as it is; display and inline mathematics; links to files.
 _PIECES = re.compile(
@@ -44,8 +49,6 @@ def title(book: nbformat.NotebookNode) -> str:
 
 def body(book: nbformat.NotebookNode) -> Markup:
     """Return the notebook's cells as HTML: Markdown, highlighted code and outputs, images inside."""
-    from nbconvert import HTMLExporter
-
     pictures = 0
     for cell in book.cells:
         if cell.cell_type == "markdown":
@@ -55,8 +58,15 @@ def body(book: nbformat.NotebookNode) -> Markup:
                 pictures += 1
                 said = f"Picture {pictures} of this notebook; the text around it says what to see."
                 output.metadata["image/png"] = {**output.metadata.get("image/png", {}), "alt": said}
-    exporter = HTMLExporter(template_name="basic", exclude_anchor_links=True)
-    return Markup(exporter.from_notebook_node(book)[0])
+    return Markup(_exporter().from_notebook_node(book)[0])
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    """Return the exporter of all notebooks, because it compiles its templates when it is made."""
+    from nbconvert import HTMLExporter
+
+    return HTMLExporter(template_name="basic", exclude_anchor_links=True)
 
 
 def highlight_style() -> str:

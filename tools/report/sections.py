@@ -18,7 +18,7 @@ from tools.report.captions import FIGURES, TABLES
 from tools.report.collect import Material
 
 #: As in the forest plots: a sign beside the word, so that colour is not needed.
-SIGNS = dict(zip(VERDICTS, "●✕◆○", strict=True))
+SIGNS = dict(zip(VERDICTS, "●✕■◆○", strict=True))
 #: Figures are drawn for paper, where letters of seven points can be read.
 ENLARGED = 1.25
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = (
     "fraud_bool", "income", "name_email_similarity", "prev_address_months_count",
@@ -66,12 +68,16 @@ PCA4_EXPLAINED = 0.28
 @cache
 def table(name: str) -> pd.DataFrame:
     """Return the facts table ``<name>.csv``; its first column is the index. Do not modify the result."""
+    import pandas as pd  # here, because the names of the columns are needed without it
+
     with files("qfl_core.data").joinpath("facts", f"{name}.csv").open("r", encoding="utf-8") as handle:
         return pd.read_csv(handle, index_col=0)
 
 
 def marginal(name: str, column: str) -> pd.Series:
     """Return the row of one BAF column in the facts table ``<name>.csv``."""
+    import pandas as pd
+
     row = table(name).loc[column]
     assert isinstance(row, pd.Series)  # a column has one row in the tables of marginals
     return row

@@ -1,4 +1,4 @@
-"""How far candidates are from the paper's numbers, and how sure that is."""
+"""How far candidates are from the paper: its numbers, its statements, both together, and how sure that is."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ import pandas as pd
 from qfl_core.analysis.inference import student_half
 from qfl_core.analysis.paper import PAPER
 
-#: All numbers together, beside the tracks.
+#: The numbers of all tracks together, beside the tracks: the mean of the tracks' distances.
 ALL = "all"
+#: The mean grade of all statements.
+GRADE = "statements"
+#: What the search minimises: the distance of the numbers plus the cost of missed statements.
+TOTAL = "total"
+#: Missing every statement costs as much as this distance.
+STATEMENT_WEIGHT = 0.1
+#: An untrained model with more accuracy than this already has the paper's final accuracy, to within 0.05: a reading in
+#: which training need not do anything cannot win.
+UNTRAINED_LIMIT = {"baf": 0.60}
 
 
 def paper_numbers(tracks: Sequence[str]) -> pd.Series:
@@ -29,39 +38,83 @@ def paper_numbers(tracks: Sequence[str]) -> pd.Series:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Candidates that ran with the same seeds: their ``numbers`` (candidates, seeds, numbers) and the paper's."""
+    """Candidates that ran with the same seeds.
+
+    Parameters
+    ----------
+    candidates : their names.
+    numbers : (candidates, seeds, numbers) in the order of ``paper``.
+    paper : the paper's numbers.
+    grades : (candidates, seeds, statements), each from 0 to 1.
+    statements : (track, name) of each statement.
+    untrained : (candidates, seeds, tracks with a limit) accuracy of the untrained model.
+    limits : the limit of each of these tracks.
+    """
 
     candidates: tuple[str, ...]
     numbers: np.ndarray
     paper: pd.Series
+    grades: np.ndarray
+    statements: tuple[tuple[str, str], ...]
+    untrained: np.ndarray
+    limits: tuple[float, ...]
 
-    def chosen(self, track: str) -> np.ndarray:
-        """Return which of the numbers belong to a track, or all."""
-        return np.array([track in (ALL, owner) for owner in self.paper.index.get_level_values("track")])
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return self.numbers.shape[1]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the table has a column for: the total, its two parts, and the tracks."""
+        return (TOTAL, ALL, GRADE, *self.paper.index.unique("track"))
+
+    @cached_property
+    def _measured(self) -> np.ndarray:
+        return np.concatenate([self.numbers, self.grades], axis=-1)
+
+    def score(self, measured: np.ndarray, part: str) -> np.ndarray:
+        """Return a part (see :attr:`parts`) from numbers and grades side by side on the last axis."""
+        numbers, grades = measured[..., : len(self.paper)], measured[..., len(self.paper) :]
+        grade = grades.mean(axis=-1) if grades.shape[-1] else np.ones(grades.shape[:-1])
+        if part == GRADE:
+            return grade
+        goal, owner = self.paper.to_numpy(), self.paper.index.get_level_values("track")
+        tracks = self.paper.index.unique("track") if part in (ALL, TOTAL) else [part]
+        found = np.mean([distance(numbers[..., owner == t], goal[owner == t]) for t in tracks], axis=0)
+        return found + STATEMENT_WEIGHT * (1 - grade) if part == TOTAL else found
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """Each candidate's distance overall and by track, with half its 95 % interval where seeds allow one."""
-        columns = {}
-        for track in (ALL, *self.paper.index.unique("track")):
-            of = self.chosen(track)
-            values, goal = self.numbers[..., of], self.paper.to_numpy()[of]
-            columns[track] = _mean_distance(values, goal)
-            columns[f"{track} ±"] = half_interval(partial(_mean_distance, paper=goal), values)
+        """Each candidate's total and its parts, with half the 95 % interval where seeds allow one.
+
+        ``untrained`` is the untrained model's accuracy on the first track with a limit; ``marked`` tells that it is
+        above the limit.
+        """
+        columns: dict[str, np.ndarray] = {}
+        for part in self.parts:
+            columns[part] = self._mean_score(self._measured, part)
+            columns[f"{part} ±"] = half_interval(partial(self._mean_score, part=part), self._measured)
+        untrained = self.untrained.mean(axis=1)
+        columns["untrained"] = untrained[:, 0] if self.limits else np.full(len(self.candidates), np.nan)
+        columns["marked"] = (untrained > np.array(self.limits)).any(axis=-1)
         return pd.DataFrame(columns, index=pd.Index(self.candidates, name="candidate"))
 
-    def ranked(self, track: str = ALL) -> list[str]:
-        """Return the candidates, closest first."""
-        return list(self.table[track].sort_values(kind="stable").index)
+    def _mean_score(self, measured: np.ndarray, part: str) -> np.ndarray:
+        return self.score(measured.mean(axis=1), part)
 
-    def difference(self, a: str, b: str, track: str = ALL) -> tuple[float, float]:
-        """Return distance of a - distance of b and half its 95 % interval, paired over seeds."""
-        of = self.chosen(track)
-        pair = self.numbers[[self.candidates.index(a), self.candidates.index(b)]][..., of]
-        goal = self.paper.to_numpy()[of]
+    def ranked(self, part: str = TOTAL, marked: bool = False) -> list[str]:
+        """Return the candidates, closest first; those whose untrained model has the final accuracy come last."""
+        order = self.table.sort_values(part, kind="stable")
+        return list(order.index if marked else order.sort_values("marked", kind="stable").index)
+
+    def difference(self, a: str, b: str, part: str = TOTAL) -> tuple[float, float]:
+        """Return the score of a minus that of b and half its 95 % interval, paired over seeds."""
+        pair = self._measured[[self.candidates.index(a), self.candidates.index(b)]]
 
         def gap(values: np.ndarray) -> np.ndarray:
-            return np.subtract(*_mean_distance(values, goal))[None]
+            scores = self._mean_score(values, part)
+            return (scores[0] - scores[1])[None]
 
         return float(gap(pair)[0]), float(half_interval(gap, pair)[0])
 
@@ -71,24 +124,39 @@ class Stage:
 
         The paper's numbers are one realisation, so no candidate can be told from the truth below about this distance.
         """
-        return float(np.sqrt(self.numbers.var(axis=1, ddof=1).mean())) if self.numbers.shape[1] > 1 else np.nan
+        return float(np.sqrt(self.numbers.var(axis=1, ddof=1).mean())) if self.seeds > 1 else np.nan
 
-    def against_paper(self, candidate: str) -> pd.DataFrame:
-        """Return the paper's numbers beside the candidate's mean over seeds."""
-        ours = self.numbers[self.candidates.index(candidate)].mean(axis=0)
-        table = self.paper.to_frame().assign(ours=ours).unstack("method")
-        assert isinstance(table, pd.DataFrame)
-        return table.swaplevel(axis=1).sort_index(axis=1)
+    def numbers_table(self) -> pd.DataFrame:
+        """Return one row per candidate and number: the paper's, our mean, and the 95 % range of a single run.
+
+        The range is Student's for one more run, because the paper's numbers come from one.
+        """
+        mean, n = self.numbers.mean(axis=1), self.seeds
+        wide = np.full_like(mean, np.nan)
+        if n > 1:
+            wide = student_half(self.numbers.std(axis=1, ddof=1) * np.sqrt(1 + 1 / n), n - 1)
+        rows = []
+        for c, candidate in enumerate(self.candidates):
+            one = self.paper.reset_index().assign(ours=mean[c], low=mean[c] - wide[c], high=mean[c] + wide[c])
+            rows.append(one.assign(candidate=candidate))
+        found = pd.concat(rows, ignore_index=True)
+        return found.assign(inside=(found["low"] <= found["paper"]) & (found["paper"] <= found["high"]))
+
+    def statements_table(self) -> pd.DataFrame:
+        """Return one row per candidate and statement: its mean grade over seeds."""
+        grades = self.grades.mean(axis=1)
+        return pd.DataFrame(
+            [
+                {"candidate": candidate, "track": track, "statement": name, "grade": grades[c, s]}
+                for c, candidate in enumerate(self.candidates)
+                for s, (track, name) in enumerate(self.statements)
+            ]
+        )
 
 
 def distance(numbers: np.ndarray, paper: np.ndarray) -> np.ndarray:
     """Return the root mean square of ours - paper's over the last axis; shares need no scale."""
     return np.sqrt(((numbers - paper) ** 2).mean(axis=-1))
-
-
-def _mean_distance(values: np.ndarray, paper: np.ndarray) -> np.ndarray:
-    """Return the distance of each candidate's mean over seeds, from ``values`` (candidates, seeds, numbers)."""
-    return distance(values.mean(axis=1), paper)
 
 
 def half_interval(statistic: Callable[[np.ndarray], np.ndarray], values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,211 @@
+"""Figures of the controller: the rates that it gives, how much they vary, and what they do to loss and weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from qfl_core.analysis.variation import variation, variation_text
+from qfl_core.base.numbers import rounded, significant
+from qfl_core.config import ExperimentConfig
+from qfl_core.figures.results import curve, curves_of
+from qfl_core.figures.sheet import Panel, Sheet
+from qfl_core.figures.style import METHOD_COLOURS, steady
+from qfl_core.runs.study import Study
+
+_PROX = METHOD_COLOURS["duqfl-prox"]
+#: A scale of rates reaches at least from half to twice the initial rate, so that small changes look small.
+LEAST_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class RateScale:
+    """A logarithmic scale of rates around the initial one: from ``initial / factor`` to ``initial * factor``."""
+
+    initial: float
+    factor: float
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return self.initial / self.factor
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.initial * self.factor
+
+    @property
+    def ticks(self) -> list[float]:
+        """The ends, the initial rate, and what lies halfway between them on the scale."""
+        return [self.initial * self.factor**power for power in (-1, -0.5, 0, 0.5, 1)]
+
+
+def rate_scales(config: ExperimentConfig, means: pd.DataFrame) -> dict[str, RateScale]:
+    """Return a scale each for eta and delta, with a common factor that holds all rates of the columns of ``means``."""
+    initial = {"eta": config.learning_rate, "delta": config.perturbation}
+    shown = [rate for rate in initial if rate in means]
+    furthest = max(float(np.abs(np.log(means[rate] / initial[rate])).max()) for rate in shown)
+    factor = rounded(max(LEAST_FACTOR, float(np.exp(furthest)) * 1.05), 3)
+    return {rate: RateScale(initial[rate], factor) for rate in shown}
+
+
+def rate_axis(axis: Axes, scale: RateScale, which: str) -> None:
+    """Give the x or y axis the scale, and draw a line at the initial rate."""
+    shown = axis.xaxis if which == "x" else axis.yaxis
+    axis.set(**{f"{which}scale": "log", f"{which}lim": (scale.low, scale.high)})
+    shown.set_major_locator(FixedLocator(scale.ticks))
+    shown.set_minor_locator(NullLocator())
+    shown.set_major_formatter(FuncFormatter(lambda value, _: significant(value, 2)))
+    line = axis.axvline if which == "x" else axis.axhline
+    line(scale.initial, color="0.4", linewidth=0.8)
+
+
+def _told(axis: Axes, label: str, text: str) -> None:
+    """Label the x axis, and say below it how much the rate varies."""
+    axis.set_xlabel(f"{label}\n{text}" if text else label, fontsize="small" if text else "medium")
+
+
+def with_reduction(trace: pd.DataFrame) -> pd.DataFrame:
+    """Add the loss reduction of every unfold to a client trace."""
+    return trace.assign(reduction=trace["loss_before"] - trace["loss_after"])
+
+
+def controller_behaviour(study: Study) -> Sheet:
+    """Return eta, delta and the loss reduction over rounds, one line per unfold, and which unfold is uploaded.
+
+    The panels of eta and delta tell how much each rate varies; their scales reach at least from half to twice the
+    initial rate.
+    """
+    trace = with_reduction(study.table("client_trace"))
+    titles = {
+        "controller_eta": ("eta", "Learning rate η"),
+        "controller_delta": ("delta", "Perturbation δ"),
+        "controller_loss_reduction": ("reduction", "Loss reduction ΔL"),
+    }
+    means = steady(trace.groupby(["round", "unfold"])[["eta", "delta", "reduction"]].mean().reset_index())
+    scales, texts = rate_scales(study.runs[0].config, means), _variation_texts(trace)
+    panels: dict[str, Panel] = {
+        name: partial(
+            _by_unfold,
+            means=means[["round", "unfold", column]],
+            title=title,
+            scale=scales.get(column),
+            text=texts.get(column, ""),
+        )
+        for name, (column, title) in titles.items()
+    }
+    panels["controller_selected_unfold"] = partial(
+        _unfold_shares, shares=unfold_shares(trace), title="Uploaded unfold k*"
+    )
+    return Sheet("controller_behaviour", panels, study.facts, legend=8, legend_title="unfold")
+
+
+def _variation_texts(trace: pd.DataFrame) -> dict[str, str]:
+    found = variation(trace)
+    return {rate: variation_text(found, rate) for rate in found["rate"].unique()}
+
+
+def _by_unfold(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale | None, text: str) -> None:
+    column = means.columns[-1]
+    sns.lineplot(means, x="round", y=column, hue="unfold", palette="viridis", errorbar=None, legend="full", ax=axis)
+    axis.set(title=title, ylabel="")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _told(axis, "round", text)
+    if scale is not None:
+        rate_axis(axis, scale, "y")
+    if column == "reduction":
+        axis.axhline(0, color="0.4", linewidth=0.8)
+
+
+def unfold_shares(trace: pd.DataFrame) -> pd.Series:
+    """Return the share of client uploads that each unfold provides."""
+    uploads = trace[trace["is_selected"]]
+    return uploads["unfold"].value_counts(normalize=True).reindex(sorted(trace["unfold"].unique()), fill_value=0)
+
+
+def _unfold_shares(axis: Axes, shares: pd.Series, title: str) -> None:
+    axis.bar(shares.index.astype(str), shares, color=_PROX)
+    axis.set(title=title, xlabel="unfold", ylabel="share of uploads")
+
+
+def controller_heatmaps(study: Study) -> Sheet:
+    """Return mean eta and delta of every client and unfold, and how much each rate varies.
+
+    Colours stand for rates from half to twice the initial one, or further where the rates go further.
+    """
+    trace = study.table("client_trace")
+    means = trace.groupby(["client", "unfold"])[["eta", "delta"]].mean()
+    scales, texts = rate_scales(study.runs[0].config, means), _variation_texts(trace)
+    panels = {
+        name: partial(
+            _heatmap, means=steady(means[column].unstack()), title=title, scale=scales[column], text=texts[column]
+        )
+        for name, column, title in (
+            ("heatmap_lr_client_unfold", "eta", "Learning rate η"),
+            ("heatmap_pert_client_unfold", "delta", "Perturbation δ"),
+        )
+    }
+    return Sheet("controller_heatmaps", panels, study.facts, size=(4.5, 3.4))
+
+
+def _heatmap(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale, text: str) -> None:
+    look = {"cmap": "vlag", "norm": LogNorm(scale.low, scale.high), "annot_kws": {"fontsize": 7}, "linewidths": 0.5}
+    ticks = {"ticks": scale.ticks, "format": FuncFormatter(lambda value, _: significant(value, 2))}
+    sns.heatmap(means, ax=axis, annot=True, fmt=".4f", cbar_kws=ticks, **look)
+    if (bar := axis.collections[0].colorbar) is not None:
+        bar.minorticks_off()
+    axis.set_title(title)
+    _told(axis, "unfold", text)
+
+
+def loss_shift_trace(study: Study) -> Sheet:
+    """Return how far clients move per unfold, over rounds, and loss reduction against eta and delta."""
+    trace = with_reduction(study.table("client_trace"))
+    moved = trace.groupby(["seed", "round"])["displacement"].mean().reset_index()
+    panels: dict[str, Panel] = {
+        "param_shift_over_rounds": partial(_shift, found=curves_of(moved, "displacement", ())),
+        "scatter_lr_pert_loss_delta": partial(_reduction_scatter, trace=trace[["eta", "delta", "reduction"]]),
+    }
+    return Sheet("loss_shift_trace", panels, study.facts, size=(4.5, 3.4))
+
+
+def _shift(axis: Axes, found: pd.DataFrame) -> None:
+    curve(axis, found, color=_PROX)
+    axis.set(title="Parameter shift over rounds", ylabel="displacement of an unfold")
+
+
+def _reduction_scatter(axis: Axes, trace: pd.DataFrame) -> None:
+    points = axis.scatter(
+        trace["eta"], trace["reduction"], c=trace["delta"], s=5, alpha=0.5, cmap="viridis", rasterized=True
+    )
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    share = (trace["reduction"] > 0).mean()
+    axis.set(title=f"{share:.0%} of unfolds reduce the loss", xlabel="learning rate η", ylabel="loss reduction ΔL")
+    axis.figure.colorbar(points, ax=axis, label="perturbation δ")
+
+
+def unfold_level_behaviour(study: Study) -> Sheet:
+    """Return eta, delta and loss reduction by unfold, each divided by its largest mean, and the uploaded unfolds."""
+    trace = with_reduction(study.table("client_trace"))
+    means = trace.groupby("unfold")[["eta", "delta", "reduction"]].mean()
+    panels: dict[str, Panel] = {
+        "eta_delta_loss_reduction_by_unfold": partial(_normalised, shares=steady(means / means.abs().max())),
+        "selected_unfold_distribution": partial(_unfold_shares, shares=unfold_shares(trace), title="Selected unfold"),
+    }
+    return Sheet("unfold_level_behaviour", panels, study.facts, size=(4.5, 3.4))
+
+
+def _normalised(axis: Axes, shares: pd.DataFrame) -> None:
+    for column, label, marker in zip(shares, ("η", "δ", "loss reduction ΔL"), "osD", strict=True):
+        axis.plot(shares.index, shares[column], marker=marker, label=label)
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    axis.set(title="Normalised η, δ and loss reduction", xlabel="unfold", ylabel="share of the largest")
+    axis.set_xticks(shares.index)

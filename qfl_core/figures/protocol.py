@@ -1,0 +1,114 @@
+"""The figure of the protocol search: candidates by their total, what decides, the winner beside the paper."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.numbers import significant
+from qfl_core.figures.results import FEDERATED
+from qfl_core.figures.sheet import Sheet
+from qfl_core.figures.style import METHOD_COLOURS, TRACK_COLOURS, TRACK_MARKERS, Look, half_width, offsets
+from qfl_core.studies.protocol import ALL, DEFAULTS, GRADE, TOTAL, SearchTables
+
+#: The fill of a level's mark, by the number of the level.
+_FILLS = ("0.15", "white", "0.6", "0.85")
+_SCORES = {TOTAL: ("total", "D", "0.1"), ALL: ("numbers", "s", "#CC79A7"), GRADE: ("statements", "^", "#D55E00")}
+
+
+def protocol_search(tables: SearchTables, name: str = "protocol_search") -> Sheet:
+    """Return the candidates with levels and scores, the main effects, and the winner's numbers beside the paper's."""
+    panels = {
+        f"{name}_candidates": partial(_candidates, table=tables.candidates, factors=tables.factors),
+        f"{name}_effects": partial(_effects, effects=tables.effects, factors=tables.factors),
+        f"{name}_numbers": partial(_numbers, numbers=tables.numbers, winner=tables.winner),
+    }
+    return Sheet(name, panels, tables.facts, size=(5.2, 7.2), legend=6)
+
+
+def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]]) -> None:
+    """Draw one row per candidate: a mark for each factor's level on the left, its scores on the right."""
+    y = np.arange(len(table))
+    tracks = [track for track in TRACK_COLOURS if track in table]
+    for track in tracks:
+        style: Look = {"markersize": 2.5, "alpha": 0.6, "color": TRACK_COLOURS[track], "label": f"numbers of {track}"}
+        axis.plot(table[track], y, TRACK_MARKERS[track], **style)
+    label, marker, colour = _SCORES[TOTAL]
+    half = table[f"{TOTAL} ±"].fillna(0)
+    axis.errorbar(table[TOTAL], y, xerr=half, fmt=marker, markersize=3, linewidth=1, color=colour, label=label)
+    final = int((table["stage"] == "final").sum())
+    if final:
+        axis.axhline(final - 0.5, color="0.3", linewidth=0.8)
+    width = 0.045 * table[[TOTAL, *tracks]].to_numpy().max()
+    for column, (factor, levels) in enumerate(factors.items()):
+        x = -width * (len(factors) - column)
+        for row, level in enumerate(table[factor]):
+            if level != DEFAULTS:
+                fill = _FILLS[levels.index(level) % len(_FILLS)]
+                axis.plot(x, row, "o", markersize=3.2, markerfacecolor=fill, markeredgewidth=0.6, color="0.15")
+        axis.annotate(
+            factor,
+            (x, -1),
+            rotation=60,
+            rotation_mode="anchor",
+            ha="left",
+            va="bottom",
+            fontsize=6,
+            annotation_clip=False,
+        )
+    ends = (table[TOTAL] + half).to_numpy()
+    for row, (role, marked) in enumerate(zip(table["role"], table["marked"], strict=True)):
+        text = "; ".join([*([str(role)] if role else []), *(["marked: untrained"] if marked else [])])
+        if "profile" in str(role):
+            axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
+        end = max(ends[row], *(table[track].iloc[row] for track in tracks))
+        axis.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
+    axis.set_xlim(-width * (len(factors) + 1), 1.5 * ends.max())
+    axis.set_xticks([tick for tick in axis.get_xticks() if tick >= 0 and tick <= axis.get_xlim()[1]])
+    axis.set_ylim(len(table) - 0.3, -1)
+    axis.set_yticks([])
+    axis.grid(visible=False, axis="y")
+    above = "Final above the line, screening below" if final else "Screening"
+    # Above the factors' names, which stand on the axis.
+    axis.set_title(f"{above}\n(● first level, ○ second, grey: third and fourth)", y=1.165)
+    axis.set_xlabel("distance from the paper")
+
+
+def _effects(axis: Axes, effects: pd.DataFrame, factors: dict[str, list[str]]) -> None:
+    steps = dict.fromkeys(zip(effects["factor"], effects["level"], strict=True))
+    rows = {step: place for place, step in enumerate(steps)}
+    for offset, (score, (label, marker, colour)) in zip(offsets(len(_SCORES), 0.22), _SCORES.items(), strict=True):
+        mine = effects[effects["score"] == score]
+        y = [rows[step] + offset for step in zip(mine["factor"], mine["level"], strict=True)]
+        style: Look = {"color": colour, "markersize": 3, "linewidth": 1, "label": label}
+        axis.errorbar(mine["effect"], y, xerr=half_width(mine, "effect"), fmt=marker, **style)
+    axis.axvline(0, color="0.4", linewidth=0.8)
+    axis.set_yticks(list(rows.values()), [f"{factor}:\n{factors[factor][0]} → {level}" for factor, level in rows])
+    axis.tick_params(axis="y", labelsize=6)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set(title="Main effects", xlabel="change (total, numbers: left is closer;\nstatements: right is better)")
+
+
+def _numbers(axis: Axes, numbers: pd.DataFrame, winner: str) -> None:
+    shapes = dict(zip(FEDERATED, "osD^", strict=True))
+    mine = numbers[numbers["candidate"] == winner]
+    for row in mine.to_dict("records"):
+        hollow: Look = {"markerfacecolor": "white"} if row["track"] == "genome" else {}
+        wide = np.nan_to_num(row["high"] - row["ours"])
+        axis.errorbar(
+            row["paper"], row["ours"], yerr=wide, fmt=shapes[row["metric"]], color=METHOD_COLOURS[row["method"]],
+            markersize=5, linewidth=0.8, **hollow,
+        )  # fmt: skip
+    axis.plot([0, 1], [0, 1], color="0.5", linewidth=0.8)
+    for method in mine["method"].unique():
+        axis.plot([], [], "o", color=METHOD_COLOURS[method], label=METHODS[method].label)
+    for metric, shape in shapes.items():
+        axis.plot([], [], shape, color="0.4", label=FEDERATED[metric][0].lower())
+    axis.plot([], [], "o", color="0.4", markerfacecolor="white", label="genome (hollow)")
+    lowest = min(-0.05, float(significant(mine["low"].min() - 0.05, 1)) if mine["low"].notna().any() else 0)
+    axis.set(title="The winner beside the paper", xlabel="paper", ylabel="ours (bar: 95 % of single runs)")
+    axis.set(xlim=(-0.05, 1), ylim=(lowest, 1))

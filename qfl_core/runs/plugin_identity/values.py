@@ -1,0 +1,192 @@
+"""Read values into a digest: numbers, texts, containers, arrays, and objects with their attributes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import os
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from qfl_core.base import registry
+from qfl_core.runs.plugin_identity.digest import Digest
+from qfl_core.runs.plugin_identity.ownership import is_own_class
+
+_SINGLE = (None, Ellipsis, NotImplemented)
+_NUMBERS = (int, float, complex)
+_PLAIN = (str, bytes, *_NUMBERS)
+_MUTABLE = (list, dict, set, bytearray, np.ndarray, types.MappingProxyType)
+#: Descriptors that hold functions, and the attributes that hold them.
+_HOLDERS: dict[type, tuple[str, ...]] = {
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset", "fdel"),
+    functools.cached_property: ("func",),
+    types.MethodType: ("__func__", "__self__"),
+}
+#: The package's tables, by their address. Plugins add rows to them, so they count by name.
+_TABLES = {id(table): name for name, table in vars(registry).items() if isinstance(table, dict)}
+
+
+class Values(Digest, ABC):
+    """A digest that reads values; how code is read is told by :class:`qfl_core.runs.plugin_identity.code.Reader`."""
+
+    def digest(self, value: object) -> str:
+        """Read a value and return the digest of all that was read."""
+        self.read(value)
+        return self.hexdigest()
+
+    @abstractmethod
+    def read_code(self, value: object) -> bool:
+        """Read a function, a class or another piece of code; return False where the value is none."""
+
+    @abstractmethod
+    def read_module(self, module: types.ModuleType) -> None:
+        """Read a module that is kept as a value."""
+
+    def read(self, value: object) -> None:
+        """Read any value."""
+        kind = type(value)
+        if any(value is one for one in _SINGLE) or kind in (*_PLAIN, bool, range, slice):
+            self.write(kind.__name__, ascii(value))
+        elif isinstance(value, np.generic) and not value.dtype.hasobject:
+            self.read(value.dtype)
+            self.write("number", value.tobytes())
+        elif isinstance(value, np.dtype):
+            self.write("dtype", ascii(value.descr if value.names else value.str))
+        elif kind in (tuple, frozenset) or (isinstance(value, np.ndarray) and _is_plain(value)):
+            self._read_content(value)  # each time anew, because Python may share equal constants
+        elif _is_type_hint(value):
+            self.write("type hint", repr(value))
+        elif isinstance(value, types.ModuleType):
+            self.read_module(value)
+        elif not self.is_known(id(value), value):
+            self._read_object(value)
+
+    def read_named(self, what: str, values: Mapping[str, object]) -> None:
+        """Read values by name, in the order of their names; ``what`` tells what they are."""
+        self.write(what, str(len(values)))
+        for name, value in sorted(values.items()):
+            self.write("name", name)
+            with self.inside(f"{what} {name!r}"):
+                self.read(value)
+
+    def _read_object(self, value: object) -> None:
+        """Read a value that has an identity of its own; it was not met before."""
+        kind = type(value)
+        if id(value) in _TABLES:
+            self.write("table", _TABLES[id(value)])
+        elif kind in _MUTABLE:
+            self._read_content(value)
+        elif kind in _HOLDERS:
+            self.write(kind.__name__)
+            for name in _HOLDERS[kind]:
+                self.read(getattr(value, name))
+        elif isinstance(value, enum.Enum):
+            self.read(kind)
+            self.write("member", value.name)
+        elif isinstance(value, logging.Logger):
+            self.write("logger", value.name)
+        elif not self.read_code(value):
+            self._read_instance(value)
+
+    def _read_content(self, value: object) -> None:
+        """Read what a container, an array or a plain value holds."""
+        if isinstance(value, (tuple, list)):
+            self.write("tuple" if isinstance(value, tuple) else "list", str(len(value)))
+            for item in value:
+                self.read(item)
+        elif isinstance(value, (dict, types.MappingProxyType)):
+            self.write("entries", str(len(value)))
+            for key, item in value.items():
+                self.read(key)
+                with self.inside(f"entry {key!r}" if isinstance(key, (str, int)) else "an entry"):
+                    self.read(item)
+        elif isinstance(value, (set, frozenset)):
+            self.write("set", str(len(value)))
+            # The order of a set differs between processes; the order of its members' own digests does not.
+            for _, item in sorted(((type(self)().digest(item), item) for item in value), key=lambda pair: pair[0]):
+                self.read(item)
+        elif isinstance(value, np.ndarray):
+            self.read(value.dtype)
+            self.write("shape", ascii(value.shape))
+            if value.dtype.hasobject:
+                self.read(value.ravel().tolist())
+            else:
+                self.write("bytes", np.ascontiguousarray(value).tobytes())
+        elif isinstance(value, (bytes, bytearray)):
+            self.write("bytes", bytes(value))
+        elif isinstance(value, str):
+            self.write("str", str.__str__(value))
+        else:
+            plain = next(kind for kind in _NUMBERS if isinstance(value, kind))
+            self.write(plain.__name__, plain.__repr__(value))
+
+    def _read_instance(self, value: object) -> None:
+        kind = type(value)
+        if kind.__module__.partition(".")[0] == "qiskit":
+            raise self.refusal(
+                f"an object of {kind.__qualname__}", "Qiskit gives it a random name: make it inside the function"
+            )
+        if isinstance(value, type(os.environ)):
+            raise self.refusal("the environment of the process", "it differs between processes")
+        self.read(kind)
+        if is_own_class(kind):
+            self.read_named("attribute", _attributes(value))
+            if isinstance(value, (*_PLAIN, *_MUTABLE, tuple, frozenset)):
+                self._read_content(value)
+            elif not all(is_own_class(base) or _is_stateless(base) for base in kind.__mro__):
+                self._read_reduced(value)
+        elif isinstance(wrapped := getattr(value, "__wrapped__", None), types.FunctionType):
+            self.read(wrapped)  # lru_cache and its like hold a function and what they remember of its results
+        else:
+            self._read_reduced(value)
+
+    def _read_reduced(self, value: object) -> None:
+        """Read an object of a library as Python would copy it; what Python cannot copy is refused."""
+        kind = type(value)
+        what = f"an object of {kind.__module__}.{kind.__qualname__}"
+        if isinstance(value, Iterator):
+            raise self.refusal(what, "an open file, a generator or another iterator changes when it is read")
+        try:
+            found = value.__reduce_ex__(4)
+            if isinstance(found, str):
+                self.write("global", f"{kind.__module__} {found}")
+                return
+            parts = [list(part) if isinstance(part, Iterator) else part for part in found]
+        except Exception as error:
+            raise self.refusal(what, f"Python cannot copy its state ({error})") from None
+        with self.inside(what):
+            for part in parts:
+                self.read(part)
+
+
+def _attributes(value: object) -> dict[str, object]:
+    """Return the attributes of an object, and what its ``__slots__`` hold; a cached property is no state."""
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, types.MemberDescriptorType):
+                with suppress(AttributeError):  # the slot is empty
+                    found[f"{kind.__qualname__}.{name}"] = member.__get__(value, kind)
+            elif isinstance(member, functools.cached_property):
+                found.pop(name, None)
+    return found
+
+
+def _is_plain(value: np.ndarray) -> bool:
+    return type(value) is np.ndarray and not value.dtype.hasobject
+
+
+def _is_type_hint(value: object) -> bool:
+    return type(value).__module__ == "typing" or isinstance(value, (types.GenericAlias, types.UnionType))
+
+
+def _is_stateless(kind: type) -> bool:
+    """Return whether objects have no state of their own because of this base class."""
+    return kind is object or kind.__module__ in ("abc", "typing", "collections.abc")

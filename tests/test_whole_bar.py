@@ -1,0 +1,91 @@
+"""The bar of a notebook counts the runs of all its sweeps, or its cells; what is planned is what notebooks train."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from tqdm import tqdm
+
+from qfl_core.base.progress import VARIABLE, bar
+from qfl_core.config import load_profile, read_profile
+from tools.planned import planned_configs, runs_left
+from tools.whole_bar import WholeBar, whole_bar
+
+
+@pytest.fixture
+def counted():
+    with tqdm(total=10, file=io.StringIO()) as drawn:
+        yield drawn
+
+
+def test_the_runs_of_all_sweeps_are_added(counted):
+    shown = WholeBar(counted, 10, by_runs=True)
+    for text, done in (
+        ("  0%|          | 0/4 [00:00<?, ?run/s]", 0),
+        ("\r 50%|#####     | 2/4 [00:01<00:01,  1.70run/s]", 2),
+        ("\r100%|##########| 4/4 [00:02<00:00,  1.70s/run]\n", 4),
+        ("  0%|          | 0/4 [00:00<?, ?run/s]", 4),  # another sweep of as many runs
+        ("\r 25%|##        | 1/4 [00:00<?, ?run/s]\r 75%|###   | 3/4 [00:01<00:00,  2.11run/s]", 7),
+        ("  0%|          | 0/9 [00:00<?, ?run/s]", 7),
+        ("\r 10%|          | 1/9 [00:00<?, 1.0run/s]", 8),
+        ("\r 50%|#####     | 7/14 [00:01<00:01,  1.70round/s]", 8),  # not a sweep's
+        ("\r100%|##########| 9/9 [00:09<00:00,  1.0run/s]", 10),  # never past the end
+    ):
+        shown.heard(text)
+        assert counted.n == done, text
+    shown.cell_done(3, 20)
+    assert counted.n == 10
+    assert counted.postfix == "cell 3 of 20"
+
+
+def test_cells_are_counted_where_nothing_is_trained(counted):
+    shown = WholeBar(counted, 10, by_runs=False)
+    shown.heard("1/4 [00:00<?, ?run/s]")
+    assert counted.n == 0
+    shown.cell_done(3, 10)
+    assert counted.n == 3
+
+
+def test_the_bars_of_a_kernel_reach_the_bar_of_the_whole(monkeypatch, capsys):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with whole_bar("04_ablations", runs=3, cells=5) as shown:
+        for runs in (2, 1):
+            with bar(runs, "run") as sweep:  # finds the pipe as a kernel does
+                sweep.update(runs)
+    assert VARIABLE not in os.environ
+    told = capsys.readouterr().err
+    assert "04_ablations: 100%" in told
+    assert "3/3" in told
+    assert "2/2" not in told  # the sweep's own bar is not shown
+    assert shown is not None
+
+
+def test_a_bar_that_the_reader_asked_for_elsewhere_stays_there(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "terminal"))
+    with whole_bar("04_ablations", runs=3, cells=5), bar(2, "run") as sweep:
+        sweep.update(2)
+    assert os.environ[VARIABLE] == str(tmp_path / "terminal")
+    assert "2/2" in (tmp_path / "terminal").read_text(encoding="utf-8")
+    assert "04_ablations" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "paper"])
+def test_what_notebooks_train_is_planned(profile):
+    settings, values = load_profile(profile), read_profile(profile)
+    planned = {number: planned_configs(f"{number}_x.ipynb", settings, values) for number in ("01", "02", "04", "06")}
+    assert planned["01"] == []
+    # Three baselines and the untrained model.
+    assert len(planned["02"]) == 4 * len(values["seeds"]) * len(values["datasets"])
+    assert {config.method for config in planned["06"]} == {"duqfl-prox", "default-qfl"}
+    assert len(set(planned["04"])) == len(planned["04"])
+    assert {config.dataset for config in planned["04"]} == {"baf", "genome", "breast-cancer"}
+    one = planned_configs("03_x.ipynb", settings, values | {"seeds": [7], "datasets": ["baf"]})
+    assert {(config.dataset, config.seed) for config in one} == {("baf", 7)}
+
+
+def test_finished_runs_are_not_left(tmp_path: Path):
+    settings, values = load_profile("smoke"), read_profile("smoke")
+    planned = planned_configs("02_x.ipynb", settings, values)
+    assert runs_left(planned, tmp_path) == len(planned)
+    assert runs_left([], tmp_path) == 0

@@ -1,0 +1,80 @@
+"""The runs that a notebook needs, counted before it starts: its bar can then tell the remaining time of the whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from qfl_core.config import CLEAN, ExperimentConfig, Profile
+
+
+def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any]) -> list[ExperimentConfig]:
+    """Return the configs that a notebook trains, each once; none for a notebook that trains nothing.
+
+    Parameters
+    ----------
+    notebook : its file name, which begins with its number.
+    settings : the profile.
+    values : the parameters that the notebook gets, as ``seeds`` and ``datasets``.
+    """
+    from qfl_core.algorithm.methods import METHODS
+    from qfl_core.analysis.untrained import UNTRAINED
+    from qfl_core.hardware import HardwareConfig
+    from qfl_core.runs.sweep import grid
+
+    def track(name: str, methods: Iterable[str], seeds: Iterable[int], **changes: Any) -> list[ExperimentConfig]:
+        return grid(settings.config(name, **changes), method=list(methods), seed=list(seeds))
+
+    seeds, datasets = values["seeds"], values["datasets"]
+    unfolded = [name for name, method in METHODS.items() if method.unfolded]
+    everything = [*METHODS, UNTRAINED]
+    found: list[Iterable[ExperimentConfig]] = []
+    if notebook.startswith("02"):
+        found = [track(name, [m for m in everything if m not in unfolded], seeds) for name in datasets]
+    elif notebook.startswith("03"):
+        found = [track(name, ["default-qfl", "fedprox-qfl", "duqfl-prox", UNTRAINED], seeds) for name in datasets]
+    elif notebook.startswith("04"):
+        found = [track(name, ["default-qfl", *unfolded, UNTRAINED], seeds) for name in datasets]
+        found += [track(f"{n}{CLEAN}", everything, seeds) for n in datasets if f"{n}{CLEAN}" in settings.experiment]
+        found += [
+            track(name, methods, others, **changes) for name, methods, others, changes in _studies(settings, values)
+        ]
+    elif notebook.startswith("06"):
+        device = HardwareConfig.from_dict(settings.section("hardware", values.get("hardware", {})))
+        found = [track(datasets[-1], device.methods, seeds)]
+    return list(dict.fromkeys(itertools.chain.from_iterable(found)))
+
+
+def _studies(
+    settings: Profile, values: Mapping[str, Any]
+) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
+    """Yield track, methods, seeds and changed settings of the sensitivities and the extras."""
+    from qfl_core.studies.extras import BASES
+    from qfl_core.studies.sensitivity import METHOD, SETTINGS
+
+    section = settings.section("sensitivity", values.get("sensitivity", {}))
+    variants: list[Mapping[str, Any]] = [{"outer_period": 0}]
+    for period, rate in itertools.product(*(section["controller"][k] for k in ("outer_period", "outer_learning_rate"))):
+        variants.append({"outer_period": period, "outer_learning_rate": rate})
+    variants += [setting.overrides(level) for name, setting in SETTINGS.items() for level in section[name]]
+    for name, variant in itertools.product(section["tracks"], variants):
+        yield name, [METHOD], section["seeds"], {**(section.get("settings") or {}).get(name, {}), **variant}
+    section = settings.section("extensions", values.get("extensions", {}))
+    for name in section["tracks"]:
+        yield name, {*BASES, *BASES.values()}, section["seeds"], {}
+
+
+def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> int:
+    """Return how many of the configs have no finished run in the folder."""
+    from qfl_core.data import data_source
+    from qfl_core.runs import finished_run
+
+    data: dict[str, str] = {}
+    left = 0
+    for config in configs:
+        if config.dataset not in data:
+            data[config.dataset] = data_source(config).sha256
+        left += finished_run(config, data[config.dataset], folder) is None
+    return left
