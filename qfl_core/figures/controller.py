@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +10,6 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from qfl_core.analysis.variation import variation, variation_text
@@ -17,7 +17,7 @@ from qfl_core.base.numbers import rounded, significant
 from qfl_core.config import ExperimentConfig
 from qfl_core.figures.results import curve, curves_of
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, steady
+from qfl_core.figures.style import METHOD_COLOURS, SteadyLogScale, steady
 from qfl_core.runs.study import Study
 
 _PROX = METHOD_COLOURS["duqfl-prox"]
@@ -60,7 +60,7 @@ def rate_scales(config: ExperimentConfig, means: pd.DataFrame) -> dict[str, Rate
 def rate_axis(axis: Axes, scale: RateScale, which: str) -> None:
     """Give the x or y axis the scale, and draw a line at the initial rate."""
     shown = axis.xaxis if which == "x" else axis.yaxis
-    axis.set(**{f"{which}scale": "log", f"{which}lim": (scale.low, scale.high)})
+    axis.set(**{f"{which}scale": SteadyLogScale.name, f"{which}lim": (scale.low, scale.high)})
     shown.set_major_locator(FixedLocator(scale.ticks))
     shown.set_minor_locator(NullLocator())
     shown.set_major_formatter(FuncFormatter(lambda value, _: significant(value, 2)))
@@ -157,11 +157,13 @@ def controller_heatmaps(study: Study) -> Sheet:
 
 
 def _heatmap(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale, text: str) -> None:
-    look = {"cmap": "vlag", "norm": LogNorm(scale.low, scale.high), "annot_kws": {"fontsize": 7}, "linewidths": 0.5}
-    ticks = {"ticks": scale.ticks, "format": FuncFormatter(lambda value, _: significant(value, 2))}
-    sns.heatmap(means, ax=axis, annot=True, fmt=".4f", cbar_kws=ticks, **look)
-    if (bar := axis.collections[0].colorbar) is not None:
-        bar.minorticks_off()
+    # Colours are linear in the logarithm, whose last digits differ between processors and are taken off.
+    colours = steady((means / scale.initial).apply(np.log))
+    furthest = math.log(scale.factor)
+    look = {"cmap": "vlag", "vmin": -furthest, "vmax": furthest, "annot_kws": {"fontsize": 7}, "linewidths": 0.5}
+    ends = {"ticks": [share * furthest for share in (-1, -0.5, 0, 0.5, 1)]}
+    names = {"format": FuncFormatter(lambda value, _: significant(scale.initial * math.exp(value), 2))}
+    sns.heatmap(colours, ax=axis, annot=means, fmt=".4f", cbar_kws=ends | names, **look)
     axis.set_title(title)
     _told(axis, "unfold", text)
 

@@ -14,7 +14,7 @@ from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.inference import intervals
 from qfl_core.base.numbers import number, significant
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, SteadyLogScale
 from qfl_core.hardware.pipeline import Validation
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
@@ -131,7 +131,7 @@ def _shots(axis: Axes, grid: pd.DataFrame) -> None:
     closest = float(scales[np.abs(scales - 1).argmin()])
     table = grid[(grid["noise_scale"] == closest) & (grid["shots"] > 0)]
     _bands(axis, table, "shots")
-    axis.set_xscale("log", base=2)
+    axis.set_xscale(SteadyLogScale.name, base=2)
     axis.set_xticks(sorted(table["shots"].unique()), [f"{n}" for n in sorted(table["shots"].unique())])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set(title=f"Shots, at {significant(closest, 6)} x the device's noise", xlabel="shots", ylabel="test accuracy")

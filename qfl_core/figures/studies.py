@@ -23,6 +23,7 @@ from qfl_core.figures.style import (
     TRACK_COLOURS,
     TRACK_MARKERS,
     Look,
+    SteadyLogScale,
     half_width,
     method_colour,
     offsets,
@@ -73,7 +74,7 @@ def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str) -> Non
         line: Look = {"color": method_colour(method), "label": method_named(method).label}
         axis.plot(mine["executions"], mine["score"], marker="o", markersize=2.5, **line)
     axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
-    axis.set_xscale("log")
+    axis.set_xscale(SteadyLogScale.name)
     axis.set(title="What it costs", xlabel="circuit executions", ylabel=score)
 
 

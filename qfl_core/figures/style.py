@@ -18,6 +18,7 @@ from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
+from matplotlib.scale import LogScale, LogTransform, register_scale
 from numpy.typing import ArrayLike
 
 from qfl_core.base.files import write_bytes
@@ -81,6 +82,29 @@ def _steady_values(values: ArrayLike) -> np.ndarray:
     size = np.floor(np.log10(np.abs(np.where(ordinary, given, 1.0)))).astype(int)
     power = _POWERS[8 - size]  # no computed power: its last digits differ, too
     return np.where(ordinary, np.rint(given * power) / power, np.where(np.abs(given) <= 1e-9, 0.0, given))
+
+
+class _SteadyLog(LogTransform):
+    """The logarithm without the last digits, which differ between processors."""
+
+    def transform_non_affine(self, values: Any) -> np.ndarray:
+        return np.round(np.asarray(super().transform_non_affine(values)), 9)
+
+
+class SteadyLogScale(LogScale):
+    """A logarithmic axis that puts every mark and tick at the same place on every processor; see :func:`steady`."""
+
+    name = "steady log"
+
+    def __init__(self, *, base: float = 10) -> None:
+        super().__init__(base=base)
+
+    def get_transform(self) -> LogTransform:
+        """Return the rounded logarithm."""
+        return _SteadyLog(self.base)
+
+
+register_scale(SteadyLogScale)
 
 
 def _steady_marks(figure: Figure) -> None:
