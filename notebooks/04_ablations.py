@@ -142,7 +142,7 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 # %%
 tracks = [f"{name}{CLEAN}" for name in datasets if f"{name}{CLEAN}" in settings.experiment]
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
-runs = {name: get_study(settings, name, [*METHODS, UNTRAINED], seeds) for name in tracks}
+runs = {name: get_study(settings, name, [*METHODS, UNTRAINED], settings.for_studies(seeds)) for name in tracks}
 clean = {name: clean_study(study, scores[name]) for name, study in runs.items()}
 
 # %%

@@ -170,7 +170,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
 tracks = [f"{name}{CLEAN}" for name in datasets]
-sound = {name: kept(get_study(settings, name, everything, seeds, train=False)) for name in tracks}
+few = settings.for_studies(seeds)
+sound = {name: kept(get_study(settings, name, everything, few, train=False)) for name in tracks}
 clean = {name: clean_study(study, scores[name], train=False) for name, study in sound.items()}
 for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
@@ -208,7 +209,8 @@ extra_figures.extensions(extras).save(folder, show=False)
 
 # %%
 device = HardwareConfig.from_dict(settings.section("hardware", {}))
-saved = checkpoints_file(studies[datasets[-1]].of(*device.methods).runs, device, results_dir(profile))
+noisy = [run for run in studies[datasets[-1]].of(*device.methods).runs if run.config.seed in few]
+saved = checkpoints_file(noisy, device, results_dir(profile))
 checkpoints = pd.read_csv(saved) if saved.is_file() else None
 runs = {name: study.of(*METHODS).runs for name, study in studies.items()}
 verdicts = analysis.judge(runs, checkpoints, check_theory(min(len(seeds), 10)))

@@ -64,10 +64,10 @@ track = datasets[-1]
 # ## Which models?
 #
 # The global weights of every round, of DUQFL-Prox and Default-QFL; runs that exist are not repeated. One seed goes to
-# the backend, all seeds to the noise study.
+# the backend, all of them to the noise study.
 
 # %%
-study = get_study(settings, track, config.methods, seeds)
+study = get_study(settings, track, config.methods, settings.for_studies(seeds))
 validated = study.at(seeds[0])
 print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.runs)} runs")
 

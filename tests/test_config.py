@@ -281,7 +281,8 @@ def test_yaml_cannot_construct_objects():
 
 def test_the_paper_profile_is_the_paper_s_table():
     profile = load_profile("paper")
-    assert len(profile.seeds) == 10
+    assert profile.seeds == tuple(range(150))
+    assert profile.for_studies(profile.seeds) == list(range(30))
     for dataset in ("baf", "genome"):
         config = profile.config(dataset)
         assert (config.unfolds, config.learning_rate, config.perturbation) == (5, 0.13, 0.13)
@@ -318,6 +319,11 @@ def test_overrides_win_over_a_profile():
         (lambda p: p.update(seeds=[2**40]), "seeds=1099511627776"),
         (lambda p: p.update(seeds=3), "seeds must be a list"),
         (lambda p: p.update(seeds=[]), "seeds must be a list"),
+        (lambda p: p.update(seeds="5-2"), "the range '5-2' must go up"),
+        (lambda p: p.update(seeds="0-99999"), "hold at most 10,000 seeds"),
+        (lambda p: p.update(seeds="0 to 9"), "'0 to 9' is not a range of whole numbers, such as 0-149"),
+        (lambda p: p.update(seeds="0-" + "9" * 5000), "seeds=99999999999999999999"),
+        (lambda p: p.update(study_seeds=0), "study_seeds=0"),
         (lambda p: p.update(datasets="baf"), "datasets must be a list"),
         (lambda p: p.update(datasets=[1]), "dataset=1 is not valid: expected one of baf"),
         (lambda p: p.update(experiment=None), "experiment must map"),
@@ -424,3 +430,15 @@ def test_a_config_of_one_s_own_names_its_fields_in_errors(build):
         build({"rde": 1})
     with pytest.raises(ConfigError, match="colours are a mapping of fields to values, got list"):
         Colours.from_dict([1])
+
+
+def test_seeds_may_be_a_range_at_any_depth_and_studies_take_the_first(tmp_path):
+    text = (
+        "profile: mine\nseeds: 3-5\nstudy_seeds: 2\ndatasets: [baf]\nexperiment:\n  common:\nextensions: {seeds: 7-8}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(text + "extensions: {seeds: 7-8}\n")
+    profile = load_profile("mine", tmp_path)
+    assert profile.seeds == (3, 4, 5)
+    assert profile.sections["extensions"] == {"seeds": [7, 8]}
+    assert profile.for_studies([9, 8, 7]) == [9, 8]
+    assert load_profile("smoke").for_studies([4, 5]) == [4, 5]

@@ -177,6 +177,8 @@ def test_a_failing_notebook_stores_no_credential(tmp_path, monkeypatch):
     [
         (["--seeds", "0 one"], "seeds: 'one' is not valid: expected a whole number"),
         (["--seeds", "1:30"], "seeds: '1:30' is not valid"),
+        (["--seeds", "5-2"], "the range '5-2' must go up"),
+        (["--seeds", "0-3 2"], "names one of them twice"),
         (["--seeds", "1.0"], "seeds: '1.0' is not valid"),
         (["--seeds", "0 -1"], "seeds=-1 is not valid: expected an integer from 0 to"),
         (["--seeds", "9" * 20], "is not valid: expected an integer from 0 to"),

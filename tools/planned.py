@@ -28,6 +28,7 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
         return grid(settings.config(name, **changes), method=list(methods), seed=list(seeds))
 
     seeds, datasets = values["seeds"], values["datasets"]
+    few = settings.for_studies(seeds)
     unfolded = [name for name, method in METHODS.items() if method.unfolded]
     everything = [*METHODS, UNTRAINED]
     found: list[Iterable[ExperimentConfig]] = []
@@ -37,13 +38,13 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
         found = [track(name, ["default-qfl", "fedprox-qfl", "duqfl-prox", UNTRAINED], seeds) for name in datasets]
     elif notebook.startswith("04"):
         found = [track(name, ["default-qfl", *unfolded, UNTRAINED], seeds) for name in datasets]
-        found += [track(f"{n}{CLEAN}", everything, seeds) for n in datasets if f"{n}{CLEAN}" in settings.experiment]
+        found += [track(f"{n}{CLEAN}", everything, few) for n in datasets if f"{n}{CLEAN}" in settings.experiment]
         found += [
             track(name, methods, others, **changes) for name, methods, others, changes in _studies(settings, values)
         ]
     elif notebook.startswith("06"):
         device = HardwareConfig.from_dict(settings.section("hardware", values.get("hardware", {})))
-        found = [track(datasets[-1], device.methods, seeds)]
+        found = [track(datasets[-1], device.methods, few)]
     return list(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 

@@ -24,7 +24,7 @@ from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError, did_you_mean, one_line
 from qfl_core.base.options import Parser, read_value
 from qfl_core.base.paths import results_dir
-from qfl_core.config import MAX_SEED, SECTION_KEYS, load_profile, read_profile
+from qfl_core.config import MAX_SEED, PROFILE_KEYS, load_profile, read_profile, seed_range
 from tools.planned import planned_configs, runs_left
 from tools.whole_bar import WholeBar, whole_bar
 
@@ -41,7 +41,7 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict[
     """
     settings, values = load_profile(profile), read_profile(profile)
     if seeds:
-        values["seeds"] = [_seed(word) for word in _words("seeds", seeds)]
+        values["seeds"] = [seed for word in _words("seeds", seeds) for seed in _seeds(word)]
     if datasets:
         values["datasets"] = _words("datasets", datasets)
         for dataset in values["datasets"]:
@@ -52,7 +52,7 @@ def parameters(notebook: Path, profile: str, seeds: str, datasets: str) -> dict[
     if not notebook.is_file():
         raise ConfigError(f"{notebook} does not exist")
     known = papermill.inspect_notebook(str(notebook))
-    values = {name: value for name, value in values.items() if name in known or name not in SECTION_KEYS}
+    values = {name: value for name, value in values.items() if name in known or name in PROFILE_KEYS}
     for name in values:
         if name not in known:
             raise ConfigError(f"{notebook.name} has no parameter {name!r}{did_you_mean(name, known)}")
@@ -66,13 +66,15 @@ def _words(name: str, text: str) -> list[str]:
     return words
 
 
-def _seed(word: str) -> int:
+def _seeds(word: str) -> list[int]:
+    """Return the seeds of a word: one number, or a range such as ``0-29``."""
+    if "-" in word[1:]:
+        return seed_range(word)
     try:
         number = read_value(int, word)
     except ConfigError as error:
         raise ConfigError(f"seeds: {error}") from None
-    seed: int = integer(0, MAX_SEED)("seeds", number)
-    return seed
+    return [integer(0, MAX_SEED)("seeds", number)]
 
 
 class Watched(NBClientEngine):
@@ -135,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--profile", default="paper")
-    parser.add_argument("--seeds", default="", help="instead of the profile's, e.g. '0 1 2'")
+    parser.add_argument("--seeds", default="", help="instead of the profile's, e.g. '0 1 2' or '0-29'")
     parser.add_argument("--datasets", default="", help="instead of the profile's, e.g. 'baf'")
     asked = parser.parse_args(arguments)
     try:

@@ -8,6 +8,7 @@ from qfl_core.config.profile import (
     Profile,
     load_profile,
     read_profile,
+    seed_range,
     track_dataset,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "load_profile",
     "read_profile",
     "read_yaml",
+    "seed_range",
     "track_dataset",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -17,8 +17,12 @@ from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, changed, read
 
 #: What a profile's file must hold, and every notebook's parameters cell names.
 PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
+#: It may say how many of its seeds, counted from the first, the clean track and the noise study take: all by default.
+STUDY_SEEDS = "study_seeds"
 #: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
 SECTION_KEYS = {"protocol", "sensitivity", "extensions", "hardware"}
+#: The most seeds that a range may hold.
+MAX_SEEDS = 10_000
 #: The name of another profile of the folder; what a file does not say itself is as in that profile.
 EXTENDS = "extends"
 #: The suffix of a dataset's second track: the same data under a sound encoding.
@@ -44,6 +48,7 @@ class Profile:
     datasets: tuple[str, ...]
     experiment: Mapping[str, Mapping[str, Any]]
     sections: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    study_seeds: int | None = None
 
     def config(self, track: str, **overrides: Any) -> ExperimentConfig:
         """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
@@ -59,6 +64,10 @@ class Profile:
     def section(self, name: str, override: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of one notebook; the notebook's own parameter wins over the profile."""
         return {**self.sections.get(name, {}), **override}
+
+    def for_studies(self, seeds: Sequence[int]) -> list[int]:
+        """Return those of the given seeds that the clean track and the noise study take: the first ``study_seeds``."""
+        return list(seeds[: self.study_seeds])
 
 
 def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
@@ -87,12 +96,32 @@ def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
         if not isinstance(below, dict) or EXTENDS in below:
             raise ConfigError(f"{name}.yaml: {EXTENDS} must name a profile that extends no other, got {base!r}")
         values = _extended(below, values)
-    if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | SECTION_KEYS:
+    optional = SECTION_KEYS | {STUDY_SEEDS}
+    if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | optional:
         raise ConfigError(
             f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "
-            f"may have {', '.join(sorted(SECTION_KEYS))} and no others"
+            f"may have {', '.join(sorted(optional))} and no others"
         )
-    return values
+    written_out: dict[str, Any] = _seeds_written_out(values)
+    return written_out
+
+
+def seed_range(text: str) -> list[int]:
+    """Return the seeds of a range such as ``0-149``, both ends included."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and first.isascii() and last.isascii()):
+        raise ConfigError(f"seeds: {text!r} is not a range of whole numbers, such as 0-149")
+    ends = [integer(0, MAX_SEED)("seeds", int(end[:20])) for end in (first, last)]
+    if not 0 <= ends[1] - ends[0] < MAX_SEEDS:
+        raise ConfigError(f"seeds: the range {text!r} must go up, and hold at most {MAX_SEEDS:,} seeds")
+    return list(range(ends[0], ends[1] + 1))
+
+
+def _seeds_written_out(value: Any, name: str = "") -> Any:
+    """Return a profile's content with every range of seeds as a list, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: _seeds_written_out(below, str(key)) for key, below in value.items()}
+    return seed_range(value) if name.endswith("seeds") and isinstance(value, str) else value
 
 
 def _extended(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +159,9 @@ def load_profile(
             raise ConfigError(f"{name}.yaml: unknown section {track!r}{hint}; sections: {', '.join(choices)}")
     seeds = tuple(integer(0, MAX_SEED)("seeds", seed) for seed in values["seeds"])
     sections = {key: dict(values[key] or {}) for key in SECTION_KEYS & set(values)}
-    profile = Profile(name, seeds, tuple(values["datasets"]), settings, sections)
+    count = values.get(STUDY_SEEDS)
+    study_seeds = None if count is None else integer(1, MAX_SEEDS)(STUDY_SEEDS, count)
+    profile = Profile(name, seeds, tuple(values["datasets"]), settings, sections, study_seeds)
     for track in (*profile.datasets, *(track for track in settings if track.endswith(CLEAN))):
         profile.config(track)
     return profile
