@@ -51,7 +51,8 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
 def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
-    """Yield track, methods, seeds and changed settings of the sensitivities and the extras."""
+    """Yield track, methods, seeds and changed settings of the sensitivities, the extras and the attacks."""
+    from qfl_core.studies import attacks
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS
 
@@ -65,6 +66,10 @@ def _studies(
     section = settings.section("extensions", values.get("extensions", {}))
     for name in section["tracks"]:
         yield name, {*BASES, *BASES.values()}, section["seeds"], {}
+    section = settings.section("attacks", values.get("attacks", {}))
+    for name in section["tracks"]:
+        for overrides in attacks.attack_variants(section, name).values():
+            yield name, [attacks.METHOD], section["seeds"], overrides
 
 
 def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> int:
