@@ -50,10 +50,9 @@ def curve(axis: Axes, found: pd.DataFrame, **line: Any) -> None:
 
 
 def over_rounds(axis: Axes, found: pd.DataFrame) -> None:
-    """Let the axis begin and end with the rounds of ``found``, but for half a mark."""
-    first, last = found["round"].min(), found["round"].max()
-    room = 0.02 * max(last - first, 1)
-    axis.set(xlabel="round", xlim=(first - room, last + room))
+    """Let the axis reach from round 0, the untrained model, to the last round of ``found``, but for half a mark."""
+    last = found["round"].max()
+    axis.set(xlabel="round", xlim=(-0.02 * last, 1.02 * last))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
