@@ -1,4 +1,4 @@
-"""Write the numbers of README.md from figures/tables, between the marks ``<!-- numbers: NAME -->`` and ``<!-- end -->``.
+"""Write the README's numbers from figures/tables, between ``<!-- numbers: NAME -->`` and ``<!-- end -->``.
 
 python -m tools.readme           # rewrite the blocks
 python -m tools.readme --check   # say which blocks do not agree with the tables, and end with 1
@@ -18,8 +18,8 @@ from pathlib import Path
 import pandas as pd
 
 from qfl_core.base.files import write_text
-from qfl_core.base.paths import repository_root
 
+ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(<!-- numbers: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 VERDICTS = {"holds": "hold", "fails": "fail", "absent": "are absent", "undecided": "are undecided"}
 SHOWN = ("DUQFL-Prox", "FedProx-QFL", "Default-QFL")
@@ -94,9 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.readme", description="Write the README's numbers.")
     parser.add_argument("--check", action="store_true", help="change nothing; end with 1 where a number differs")
     asked = parser.parse_args(arguments)
-    page = repository_root() / "README.md"
+    page = ROOT / "README.md"
     before = page.read_text(encoding="utf-8")
-    after = rewritten(before, Tables(repository_root() / "figures" / "tables"))
+    after = rewritten(before, Tables(ROOT / "figures" / "tables"))
     if before == after:
         print("readme: its numbers are those of figures/tables")
         return 0
