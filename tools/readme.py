@@ -45,11 +45,11 @@ class Tables:
 
 def final_metrics(tables: Tables) -> str:
     """Return the last round of three methods beside the paper's numbers."""
-    table = tables("final_metrics").set_index(["track", "metric", "method"])
+    table = {(row["track"], row["metric"], row["method"]): row for _, row in tables("final_metrics").iterrows()}
     lines = ["| | | " + " | ".join((*SHOWN, "untrained")) + " |", "|---|---|" + "---|" * (len(SHOWN) + 1)]
     for track, label in TRACKS.items():
         for metric, words in ROWS.items():
-            rows = [table.loc[(track, metric, method)] for method in (*SHOWN, "untrained")]
+            rows = [table[track, metric, method] for method in (*SHOWN, "untrained")]
             ours = [f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in rows]
             lines.append(f"| {label}, {words} | here | {' | '.join(ours)} |")
             if any(pd.notna(row["paper"]) for row in rows):
