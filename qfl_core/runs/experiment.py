@@ -131,7 +131,7 @@ def _global_metrics(federation: Federation, theta: np.ndarray, t: int) -> dict[s
     for name, p in evaluate_global(federation, theta, t).items():
         y = federation.splits[name].y
         if name == "train":  # no file has more of it, and the other metrics sort the whole split
-            found[name] = {"accuracy": np.count_nonzero((p >= 0.5) == (y == 1)) / len(y)}
+            found[name] = {"accuracy": int(((p >= 0.5) == (y == 1)).sum()) / len(y)}
         else:
             found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
     return found
