@@ -353,12 +353,12 @@ def crash(scenario, folder):
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     limits = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder)],
+        [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder), identity.commit()],
         env=os.environ | limits | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr

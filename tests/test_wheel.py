@@ -15,7 +15,6 @@ from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.errors import FederationError
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
-from qfl_core.network import deployment
 from qfl_core.runs.run import run_parent
 
 pytestmark = pytest.mark.outside
@@ -138,6 +137,9 @@ def test_no_module_needs_what_windows_does_not_have(path):
 
 
 def test_a_local_federation_says_that_it_needs_another_system(monkeypatch):
+    pytest.importorskip("flwr")
+    from qfl_core.network import deployment
+
     monkeypatch.setattr(deployment.sys, "platform", "win32")
     with pytest.raises(FederationError, match="a federation on one machine needs Linux or macOS"):
         deployment.Deployment()
