@@ -153,7 +153,7 @@ test-load: setup ## Repeat the tests that start processes or wait for locks on a
 	@$(PY) tests/under_load.py $(or $(TIMES),20)
 
 .PHONY: mutation
-mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each
+mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each
 	@$(PY) tests/mutation.py
 
 .PHONY: lint
