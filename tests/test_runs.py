@@ -35,7 +35,7 @@ from qfl_core.runs import RunResult, experiment, find_runs, identity, load_runs,
 from qfl_core.runs import folder as folder_module
 from qfl_core.runs import run as runs
 from qfl_core.runs.experiment import train
-from qfl_core.runs.finite import check_finite
+from qfl_core.runs.finite import MAX_WEIGHT, check_finite
 from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.journal import Journal
@@ -877,6 +877,21 @@ def test_a_loss_without_a_slope_stops_the_calibrated_spsa(tmp_path, monkeypatch,
     assert_stopped(tmp_path, config, 1, "weights must be finite angles, got (inf|nan) .*")
 
 
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_rates_that_the_controller_raises_until_the_weights_diverge_stop_the_run(tmp_path, monkeypatch, compiled):
+    """The proximal term overshoots at eta = 1; rounding ends the growth near 1e16, so that all numbers stay finite."""
+    monkeypatch.setenv("QFL_COMPILED", compiled)
+
+    def raised(*arguments):
+        phi = np.zeros((2, 7))
+        phi[:, 0] = 9, -9
+        return dataclasses.replace(refine_controller(*arguments), phi={"controller": phi})
+
+    monkeypatch.setattr(experiment, "refine_controller", raised)
+    config = CONFIG.replace(mu=1.0, learning_rate=0.001, unfolds=4, spsa_iterations=25, outer_period=1)
+    assert_stopped(tmp_path, config, 2, "the weights of the global model diverge: one is .*e.*, above 1e.12")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_controller_that_is_not_finite_is_not_kept_and_the_run_goes_on_when_it_is_mended(
     whole, tmp_path, monkeypatch, value
@@ -909,6 +924,8 @@ def test_a_record_with_a_number_that_is_not_finite_is_refused_by_name(place, tol
         "client_trace": [dict.fromkeys(TRACE, 0.0), dict.fromkeys(TRACE, 0.0)],
     }
     check_finite(record)
+    with pytest.raises(NotFiniteError, match="diverge: one is 2.0e.12, above 1e.12"):
+        check_finite(record | {"state": record["state"] | {"theta": [0.0, -2 * MAX_WEIGHT]}})
     *path, last = place
     inner = functools.reduce(lambda values, key: values[key], path, record)
     inner[last] = [value] if isinstance(inner[last], list) else value
