@@ -7,8 +7,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # The interpreter: the one named by PYTHON=, else the first that is new enough.
-PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
-    $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))) python3)
+new-enough = $(shell $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
+PYTHON ?= $(or $(call new-enough,python3),$(call new-enough,python3.13),$(call new-enough,python3.12),\
+    $(call new-enough,python3.11),$(call new-enough,python),python3)
 VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
@@ -161,7 +162,7 @@ test-load: setup ## Repeat the tests that start processes or wait for locks on a
 	@$(PY) tests/under_load.py $(or $(TIMES),20)
 
 .PHONY: mutation
-mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each
+mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each
 	@$(PY) tests/mutation.py
 
 .PHONY: lint
