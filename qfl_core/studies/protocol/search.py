@@ -184,7 +184,7 @@ def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str
 
     They are the profile's own settings, the named readings, the closest screened candidate, and the closest predicted
     combinations by the total and, half as many, by each track's numbers. Candidates whose untrained model already has
-    the final accuracy are left out, but for the profile's own settings.
+    the final accuracy are left out, but for the profile's own settings and the named readings.
     """
     everywhere = predicted(plan, screening)
     best = [everywhere.ranked()[: plan.finalists]]
