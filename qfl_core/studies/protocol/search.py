@@ -56,9 +56,8 @@ class Search:
         """What each candidate of the deciding stage is there for, in words."""
         found: dict[str, list[str]] = {self.winner: ["winner"]}
         found.setdefault(self.runner_up, []).append("runner-up")
-        found.setdefault(self.profile, []).append("profile")
-        for name in self.plan.readings if self.final else ():
-            found.setdefault(self.plan.reading(name), []).append(f"reading {name}")
+        for candidate, names in named_roles(self.plan, self.profile, readings=self.final is not None).items():
+            found.setdefault(candidate, []).extend(names)
         for track in self.plan.tracks:
             found.setdefault(self.best.ranked(track)[0], []).append(f"closest on {track}")
         return {candidate: ", ".join(roles) for candidate, roles in found.items()}
@@ -134,6 +133,14 @@ class Search:
             chosen = table.index == table[GRADE].idxmax()
             tables.append(table.assign(method=ADAM, chosen=chosen, seeds=len(self.plan.refinement_seeds)))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def named_roles(plan: Plan, profile: str, readings: bool = True) -> dict[str, list[str]]:
+    """Return the roles that candidates have before anything runs: the profile's own settings and named readings."""
+    found = {profile: ["profile"]}
+    for name in plan.readings if readings else ():
+        found.setdefault(plan.reading(name), []).append(f"reading {name}")
+    return found
 
 
 def _effect(plan: Plan, factor: str, level: str, part: str, effect: float, half: float) -> dict[str, object]:
