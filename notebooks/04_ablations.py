@@ -141,10 +141,11 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 # %% [markdown]
 # ### Which settings? One rule for all methods
 #
-# Loss, client validation and samples in a round are the same for all methods of a track, so that they differ in the
-# method alone. Every method tries every combination, scored on the validation part with seeds that no result uses;
-# taken is the combination with the best mean over the seven methods. An asterisk marks the best of a column: what a
-# method would have taken for itself. The second table tells what the common setting costs each method.
+# Loss, client validation and samples in a round are the same for all methods of a track. What concerns some methods
+# alone has two levels for each: which SPSA, which moments, which outer update. Every method tries every combination,
+# scored on the validation part with seeds that no result uses, and has its own best level; taken is the combination
+# with the best mean over the seven methods. An asterisk marks the best of a column: what a method would have taken for
+# itself. The second table tells what the common combination costs each method, the third what the levels score.
 
 # %%
 tracks = [f"{name}{CLEAN}" for name in datasets if f"{name}{CLEAN}" in settings.experiment]
@@ -152,7 +153,8 @@ tuned = {name: tuning_study(settings, name, section["tuning"]) for name in track
 for name, found in tuned.items():
     print(f"{name}, validation {found.score.replace('_', '-')}; taken: {found.chosen}")
     display(found.table())
-pd.concat([found.costs() for found in tuned.values()], ignore_index=True)
+display(pd.concat([found.costs() for found in tuned.values()], ignore_index=True))
+pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
 
 # %% [markdown]
 # ### All seven methods

@@ -246,6 +246,8 @@ sides = pd.concat([side_rates(found.study).assign(track=name) for name, found in
 tables.write_table(sides[["track", *sides.columns.drop("track")]], "clean_client_sides", write)
 costs_of_tuning = pd.concat([found.costs() for found in tuned.values()], ignore_index=True)
 tables.write_table(costs_of_tuning, "clean_tuning_costs", write)
+levels_of_tuning = pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
+tables.write_table(levels_of_tuning, "clean_tuning_levels", write)
 tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)

@@ -52,10 +52,9 @@ def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
     """Yield track, methods, seeds and changed settings of the sensitivities, the tuning and the extras."""
-    from qfl_core.algorithm.methods import METHODS
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS, controller_section
-    from qfl_core.studies.tuning import choices
+    from qfl_core.studies.tuning import planned
 
     section = settings.section("sensitivity", values.get("sensitivity", {}))
     own = section.get("settings") or {}
@@ -65,9 +64,9 @@ def _studies(
         for name, variant in itertools.product(tracks, variants):
             yield name, [METHOD], section["seeds"], {**own.get(name, {}), **variant}
     section = settings.section("protocol", values.get("protocol", {}))["tuning"]
-    for name, mine in section["tracks"].items():
-        for fields in choices(settings, name, mine["choices"]).values():
-            yield name, METHODS, section["seeds"], fields
+    for name in section["tracks"]:
+        for tried, variants_of_it in planned(settings, name, section):
+            yield from ((name, tried.methods, section["seeds"], changes) for changes in variants_of_it.values())
     section = settings.section("extensions", values.get("extensions", {}))
     for name in section["tracks"]:
         yield name, {*BASES, *BASES.values()}, section["seeds"], {}

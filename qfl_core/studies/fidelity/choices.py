@@ -313,7 +313,8 @@ _DATA = (
     ),
     Choice(
         "genome-splits", DATA, "Genome, splits",
-        "Vectors are shuffled and scaled by MinMax; 10,000 records for training, 2,000 for testing", "Ids first, then a stratified random split of {train_size} / {val_size} / {test_size} for "
+        "Vectors are shuffled and scaled by MinMax; 10,000 records for training, 2,000 for testing",
+        "Ids first, then a stratified random split of {train_size} / {val_size} / {test_size} for "
         "training, server validation and test; the scaling is fitted on the training split.", "The meta-loss needs "
         "D_val, which the paper does not place; a scaling of all records would have seen the test split.", "A fifth "
         "fewer training rows.",
