@@ -112,6 +112,10 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 protocol-search: setup ## Search the readings of the paper's open points completely (about 20 minutes; QFL_DATA_DIR=: its finalists on real files)
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
+.PHONY: real
+real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
+	@$(PY) -m qfl_core real --profile $(PROFILE)
+
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
 	@QFL_PROGRESS=on $(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(if $(PORT),--port=$(PORT)) notebooks

@@ -32,6 +32,7 @@ from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
 from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
 from qfl_core.analysis.kept import kept
+from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
@@ -52,6 +53,7 @@ from qfl_core.studies.noise import checkpoints_file
 from qfl_core.studies.protocol import complete_search
 from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 from qfl_core.studies.theory import check_theory
+from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -184,6 +186,7 @@ protocol_figure.protocol_search(search).save(folder, show=False)
 section = settings.section("protocol", {})
 encodings = encoding_search(settings, "baf-clean", section["encodings"], train=False)
 study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
+tuned = {name: tuning_study(settings, name, section["tuning"], train=False) for name in tracks}
 
 # %%
 section = settings.section("sensitivity", {})
@@ -238,6 +241,13 @@ sources = {name: str(study.rounds["source"].iloc[0]) for name, study in shown.it
 search.write(write)
 for name, found in clean.items():
     tables.write_table(found.table().reset_index(), f"clean_{name.removesuffix(CLEAN)}", write)
+    tables.write_table(tuned[name].table().reset_index(), f"clean_{name.removesuffix(CLEAN)}_tuning", write)
+sides = pd.concat([side_rates(found.study).assign(track=name) for name, found in clean.items()], ignore_index=True)
+tables.write_table(sides[["track", *sides.columns.drop("track")]], "clean_client_sides", write)
+costs_of_tuning = pd.concat([found.costs() for found in tuned.values()], ignore_index=True)
+tables.write_table(costs_of_tuning, "clean_tuning_costs", write)
+levels_of_tuning = pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
+tables.write_table(levels_of_tuning, "clean_tuning_levels", write)
 tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
