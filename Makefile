@@ -102,6 +102,10 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 protocol-search: setup ## Search the readings of the paper's open points completely (about 20 minutes; QFL_DATA_DIR=: its finalists on real files)
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
+.PHONY: error-rates
+error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
+	@$(PY) -m tools.error_rates
+
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab
 	@QFL_PROGRESS=on $(PY) -m jupyterlab notebooks

@@ -68,12 +68,12 @@ NAMES = tuple(link.name for link in LINKS)
 WHOLE = "DUQFL-Prox − Default-QFL"
 #: What is judged in the last round: column and title.
 METRICS = {
-    "global_accuracy": "Global accuracy",
-    "client_test_accuracy": "Mean client test accuracy",
-    "train_test_gap": "Train-test gap",
-    "fairness_gap": "Client fairness gap",
+    "global_accuracy": "global accuracy",
+    "client_test_accuracy": "client test accuracy",
+    "train_test_gap": "train-test gap",
+    "fairness_gap": "fairness gap",
     "test_roc_auc": "ROC-AUC",
-    "called_positive": "Share called positive",
+    "called_positive": "share called positive",
 }
 #: The two parts that add up to the global accuracy.
 PARTS = {"by_calls": "calls another share positive", "by_telling": "tells the classes apart"}
