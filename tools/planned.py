@@ -51,10 +51,14 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
 def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
-    """Yield track, methods, seeds and changed settings of the sensitivities and the extras."""
+    """Yield track, methods, seeds and changed settings of the attribution, the sensitivities and the extras."""
+    from qfl_core.studies.attribution import chain, seeds_of
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS
 
+    for name in settings.section("attribution", values.get("attribution", {}))["tracks"]:
+        for link in chain(settings.config(name).client_val).values():
+            yield name, [link["method"]], seeds_of(settings, name, values["seeds"]), link
     section = settings.section("sensitivity", values.get("sensitivity", {}))
     variants: list[Mapping[str, Any]] = [{"outer_period": 0}]
     for period, rate in itertools.product(*(section["controller"][k] for k in ("outer_period", "outer_learning_rate"))):

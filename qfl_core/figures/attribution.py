@@ -67,7 +67,8 @@ def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: 
         look: Look = {"ha": "right", "va": "center", "fontsize": 6, "color": "0.15"}
         axis.annotate(words, place, xycoords=("axes fraction", "data"), **look)
     for verdict in dict.fromkeys(differences["verdict"]):
-        axis.plot([], [], SIGNS[verdict][1], color="0.15", markersize=5, label=f"change from the row above: {verdict}")
+        sign: Look = {"marker": SIGNS[verdict][1], "linestyle": "none", "color": "0.15", "markersize": 5}
+        axis.plot([], [], label=f"change from the row above: {verdict}", **sign)
     low, high = axis.get_xlim()
     axis.set_xlim(low, high + 0.55 * (high - low))
     axis.xaxis.set_major_locator(MaxNLocator(4))
