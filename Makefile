@@ -116,6 +116,10 @@ protocol-search: setup ## Search the readings of the paper's open points complet
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)
 
+.PHONY: error-rates
+error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
+	@$(PY) -m tools.error_rates
+
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
 	@QFL_PROGRESS=on $(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(if $(PORT),--port=$(PORT)) notebooks

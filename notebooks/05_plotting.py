@@ -38,6 +38,7 @@ from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
+from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import extras as extra_figures
@@ -47,6 +48,7 @@ from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
@@ -166,8 +168,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The clean track, the protocol search, the choice of BAF's encoding, what the method depends on and the extensions:
-# notebook 04 shows these pictures and says what to see in them; here they are only written.
+# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on and
+# the extensions: notebook 04 shows these pictures and says what to see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -177,6 +179,10 @@ sound = {name: kept(get_study(settings, name, everything, few, train=False)) for
 clean = {name: clean_study(study, scores[name], train=False) for name, study in sound.items()}
 for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
+
+# %%
+chain = attribution_study(settings, settings.section("attribution", {}), seeds, train=False)
+attribution_figure.attribution(chain).save(folder, show=False)
 
 # %%
 search = complete_search()
@@ -207,7 +213,8 @@ extra_figures.extensions(extras).save(folder, show=False)
 #
 # Each claim is a list of parts, each part one number per seed, with what must come out of it. A part *holds* where an
 # exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
-# interval lies on the claimed side; it *fails* where both say the opposite; otherwise the seeds do not settle it.
+# interval lies on the claimed side; it *fails* where both say the opposite; it is *absent* where an effect as large as
+# the margin, the smallest one worth claiming, is excluded; otherwise the seeds do not settle it.
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
@@ -253,6 +260,7 @@ tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
+tables.write_table(chain.table(), "attribution", write)
 traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
 tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
 tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)

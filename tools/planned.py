@@ -51,11 +51,15 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
 def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
-    """Yield track, methods, seeds and changed settings of the sensitivities, the tuning and the extras."""
+    """Yield track, methods, seeds and changed settings of the attribution, the sensitivities, the tuning and the extras."""
+    from qfl_core.studies.attribution import chain, seeds_of
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS, controller_section
     from qfl_core.studies.tuning import planned
 
+    for name in settings.section("attribution", values.get("attribution", {}))["tracks"]:
+        for link in chain(settings.config(name).client_val).values():
+            yield name, [link["method"]], seeds_of(settings, name, values["seeds"]), link
     section = settings.section("sensitivity", values.get("sensitivity", {}))
     own = section.get("settings") or {}
     learnt = controller_section(section)
