@@ -11,7 +11,7 @@
 # %% [markdown]
 # # 04 · Ablations: what does the work, on which data, and what does it depend on?
 #
-# Six questions, each with its runs, its picture and its numbers:
+# Seven questions, each with its runs, its picture and its numbers:
 #
 # 1. **Components.** Which part of DUQFL-Prox makes the difference?
 # 2. **Attribution.** What does each change add on the way from Default-QFL to DUQFL-Prox, and by what means?
@@ -19,6 +19,7 @@
 # 4. **Clean track.** What do the seven methods reach when the input encoding is sound?
 # 5. **Sensitivity.** Does the controller learn, and what else decides the result?
 # 6. **Extensions.** Do control variates and learned aggregation weights help?
+# 7. **Bad clients.** What do they ruin, what protects, and what does the protection cost?
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -29,6 +30,7 @@ attribution = {}
 protocol = {}
 sensitivity = {}
 extensions = {}
+attacks = {}
 
 # %%
 import pandas as pd
@@ -40,11 +42,13 @@ from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, studies
+from qfl_core.figures import attacks as attack_figures
 from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import protocol as protocol_figure
 from qfl_core.figures import results as figures
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attacks import attack_study
 from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
@@ -302,3 +306,33 @@ print(extras.verdict())
 # by one, the intervals of the control variates lean towards more drift, not less, towards lower accuracy on BAF and
 # higher accuracy on breast cancer; each $c_i$ is itself an average of few noisy SPSA estimates. The learned weights
 # move by up to a quarter, and nothing else is seen to move with them.
+
+# %% [markdown]
+# ## 7 · Bad clients
+#
+# A share of the clients attacks. They add noise to their weights (*noise*), send their step backwards (*sign-flip*), or
+# backwards and twenty times as long (*scaling*); they all send the same reversed step (*collusion*), train on exchanged
+# labels (*label-flip*), or send honest weights and lie about their losses and scores, so that Algorithm 3 raises the
+# learning rate (*lying-trace*). Against them stand, each alone:
+#
+# - **mean**: the paper's weighted mean. Uploads that no training gives (absurd numbers) never count, here and in every
+#   run.
+# - **screening**: an upload does not count if its step, or the unsteadiness of its losses, is more than ten times the
+#   median of its round.
+# - **median**, **trimmed-mean**, **krum**, **multi-krum**: other rules than the mean, built for this share of bad
+#   clients; **clipped-mean** shortens steps to the median length.
+#
+# `attack`, `attackers`, `aggregation`, `tolerated` and `screening` are settings like any other.
+
+# %%
+attacked = attack_study(settings, settings.section("attacks", attacks))
+attack_figures.attacks(attacked).show()
+
+# %%
+print(attacked.verdict())
+
+# %% [markdown]
+# *What to see.* A plus marks a defence that is shown to be better than the mean under the same attack, a minus one that
+# is shown to be worse; in the column of the mean, a minus marks an attack that is shown to harm. The row "nobody
+# attacks" is what a defence costs: clients with skewed labels have honest uploads that differ, and a rule that trusts
+# the middle may lose what the others have learnt.

@@ -38,6 +38,7 @@ from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
+from qfl_core.figures import attacks as attack_figures
 from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import controller as controller_figures
@@ -48,6 +49,7 @@ from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attacks import attack_study
 from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
@@ -168,8 +170,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on and
-# the extensions: notebook 04 shows these pictures and says what to see in them; here they are only written.
+# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on, the
+# extensions and the attacks: notebook 04 shows these pictures and says what to see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -207,6 +209,10 @@ for name, setting in SETTINGS.items():
 # %%
 extras = extras_study(settings, settings.section("extensions", {}), train=False)
 extra_figures.extensions(extras).save(folder, show=False)
+
+# %%
+attacked = attack_study(settings, settings.section("attacks", {}), train=False)
+attack_figures.attacks(attacked).save(folder, show=False)
 
 # %% [markdown]
 # ## Which of the paper's claims hold here?
@@ -261,6 +267,7 @@ tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
 tables.write_table(chain.table(), "attribution", write)
+tables.write_table(attacked.differences, "attacks", write)
 traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
 tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
 tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)

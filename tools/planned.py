@@ -51,7 +51,8 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
 def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
-    """Yield track, methods, seeds and changed settings of the attribution, the sensitivities, the tuning and the extras."""
+    """Yield track, methods, seeds and changed settings of every study of notebook 04."""
+    from qfl_core.studies import attacks
     from qfl_core.studies.attribution import chain, seeds_of
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS, controller_section
@@ -74,6 +75,10 @@ def _studies(
     section = settings.section("extensions", values.get("extensions", {}))
     for name in section["tracks"]:
         yield name, {*BASES, *BASES.values()}, section["seeds"], {}
+    section = settings.section("attacks", values.get("attacks", {}))
+    for name in section["tracks"]:
+        for overrides in attacks.attack_variants(section, name).values():
+            yield name, [attacks.METHOD], section["seeds"], overrides
 
 
 def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> int:

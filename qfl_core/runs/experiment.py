@@ -23,6 +23,8 @@ from qfl_core.algorithm.server import (
     federated_round,
     tune,
 )
+from qfl_core.extras.attacks import attacked
+from qfl_core.extras.screening import Screened
 
 #: A round's rows by table, plus its state and seconds.
 Record = dict[str, Any]
@@ -31,7 +33,11 @@ Row = dict[str, Any]
 
 
 def train(federation: Federation, state: State | None = None, trainer: Trainer = IN_PROCESS) -> Iterator[Record]:
-    """Yield one record per round, from the beginning or from a state; the same state gives the same records."""
+    """Yield one record per round, from the beginning or from a state; the same state gives the same records.
+
+    Uploads are screened before they count, and where the config says so, some clients attack.
+    """
+    trainer = Screened(attacked(trainer, federation.config))
     if state is None:
         begun = time.perf_counter()
         state, tuning = tune(federation, State.initial(federation), trainer)
