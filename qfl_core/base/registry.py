@@ -121,6 +121,11 @@ EXTRA_METHODS: dict[str, Any] = {
     "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }
 
+#: Outer optimisers of the controller: the paper's, and one that scales its steps, see :mod:`qfl_core.algorithm.meta`.
+OUTER_OPTIMIZERS: dict[str, Any] = {
+    "spsa": "qfl_core.algorithm.meta:OUTER_SPSA",
+    "normalised": "qfl_core.extras.normalised:NORMALISED",
+}
 
 #: The tables that plugins add rows to, by the config field that names a row.
 PLUGIN_TABLES: dict[str, dict[str, Any]] = {
@@ -129,6 +134,7 @@ PLUGIN_TABLES: dict[str, dict[str, Any]] = {
     "loss": LOSSES,
     "feature_map": FEATURE_MAPS,
     "ansatz": ANSATZE,
+    "outer_optimizer": OUTER_OPTIMIZERS,
 }
 
 
