@@ -137,8 +137,8 @@ TABLES: dict[str, tuple[str, str]] = {
     "attacks": (
         "Bad clients",
         "Differences of the last round's global accuracy over paired seeds, with 95 % intervals; p is corrected for "
-        "all rows together. Harm: attacked − honest, undefended. Gain: defended − undefended, attacked. Cost: defended − "
-        "undefended where nobody attacks.",
+        "all rows together. Harm: attacked − honest, undefended. Gain: defended − undefended, attacked. Cost: defended "
+        "− undefended where nobody attacks.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",
