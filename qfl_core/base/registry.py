@@ -142,6 +142,11 @@ ATTACKS: dict[str, str] = {
     "lying-trace": "qfl_core.extras.attacks:lying_trace",
 }
 
+#: Outer optimisers of the controller: the paper's, and one that scales its steps, see :mod:`qfl_core.algorithm.meta`.
+OUTER_OPTIMIZERS: dict[str, Any] = {
+    "spsa": "qfl_core.algorithm.meta:OUTER_SPSA",
+    "normalised": "qfl_core.extras.normalised:NORMALISED",
+}
 
 #: The tables that plugins add rows to, by the config field that names a row.
 PLUGIN_TABLES: dict[str, dict[str, Any]] = {
@@ -150,6 +155,7 @@ PLUGIN_TABLES: dict[str, dict[str, Any]] = {
     "loss": LOSSES,
     "feature_map": FEATURE_MAPS,
     "ansatz": ANSATZE,
+    "outer_optimizer": OUTER_OPTIMIZERS,
 }
 
 

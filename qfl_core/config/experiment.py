@@ -127,6 +127,11 @@ class ExperimentConfig(Settings):
     delta_bounds: tuple[float, float] = setting(
         (1e-3, 0.5), interval(MIN_RATE, MAX_RATE), "controller: bounds of delta"
     )
+    outer_optimizer: str = setting(
+        "spsa",
+        one_of(lambda: names_for("outer_optimizer")),
+        "what refines the controller: the paper's SPSA, or ours",
+    )
     outer_period: int = setting(5, integer(0, MAX_ROUNDS), "the controller is refined every m rounds; 0 freezes it")
     outer_learning_rate: float = setting(1.0, number(0, MAX_WEIGHT), "alpha_out of the outer SPSA step")
     # No smallest value: the controller clips the rates that a step of any length would ask for.
@@ -209,6 +214,12 @@ class ExperimentConfig(Settings):
         if self.method == "adam-qfl" and self.engine != "statevector":
             raise invalid(
                 "engine", self.engine, "'statevector' for method='adam-qfl', because it needs exact gradients"
+            )
+        if self.method == "duqfl-learned" and self.outer_optimizer == "normalised":
+            raise invalid(
+                "outer_optimizer",
+                self.outer_optimizer,
+                "'spsa' for method='duqfl-learned', because it learns weights, too",
             )
         for rate, bounds in (("learning_rate", "eta_bounds"), ("perturbation", "delta_bounds")):
             low, high = getattr(self, bounds)

@@ -25,6 +25,9 @@ FIGURES: dict[str, dict[str, str]] = {
         "selection, then step projection or the proximal term.",
         "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, then step "
         "projection or the proximal term.",
+        "attribution": "From the untrained model to DUQFL-Prox, one change at a time: levels with 95 % intervals, the "
+        "paired difference from the row above with its verdict, and what each gain in accuracy is made of; hollow "
+        "points have the other label mix in the clients' validation parts.",
         "train_test_gap_shift": "The train-test gap of every method in the last round: the part that the clients' "
         "other mix of classes explains, which needs no training, and the rest; bars are 95 % intervals over seeds.",
         "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
@@ -110,6 +113,12 @@ TABLES: dict[str, tuple[str, str]] = {
     "clean_genome": (
         "Clean track, genome",
         "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
+    ),
+    "attribution": (
+        "What makes the difference",
+        "Last round: the level of every link of the chain, its paired difference from the link before, 95 % intervals, "
+        "and the verdict; all differences are judged together. called_positive is the share of test samples that the "
+        "model calls positive.",
     ),
     "train_test_gap_shift": (
         "What the train-test gap is made of",
