@@ -54,7 +54,7 @@ def test_every_section_of_a_profile_belongs_to_one_notebook(profile):
 
 STUDIES = {
     *("get_study", "clean_study", "encoding_search"),
-    *("sensitivity_study", "controller_study", "extras_study"),
+    *("sensitivity_study", "controller_study", "extras_study", "attack_study"),
 }
 
 

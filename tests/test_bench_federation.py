@@ -1,0 +1,38 @@
+"""The bench of the federation counts the processes below this one, and no others."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from tools.bench.federation import FederationCost, _is_below, descendants_cpu, federation_config
+
+BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint('spent', flush=True)\ninput()"
+
+
+def test_a_process_is_below_those_that_started_it():
+    parents = {5: 4, 4: 3, 3: 1, 9: 8, 8: 1}
+    assert _is_below(5, 3, parents)
+    assert not _is_below(3, 3, parents)
+    assert not _is_below(9, 3, parents)
+
+
+@pytest.mark.outside
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_what_a_child_spends_is_counted_while_it_runs():
+    before = descendants_cpu()
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "spent\n"
+        assert descendants_cpu() >= before + 0.25
+        child.communicate("\n")
+
+
+def test_the_ratio_is_that_of_the_two_rounds():
+    assert FederationCost(5, 6, 0.6, 0.02, 30.0).ratio == pytest.approx(30)
+    config = federation_config(5, 6)
+    assert (config.clients, config.rounds, config.source) == (5, 6, "stand-in")
