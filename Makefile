@@ -166,8 +166,8 @@ test-federation: setup ## Run the tests of real federations: equality, faults, r
 	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: test-load
-test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20)
-	@$(PY) tests/under_load.py $(or $(TIMES),20)
+test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20 FILES=)
+	@$(PY) tests/under_load.py $(or $(TIMES),20) $(FILES)
 
 .PHONY: mutation
 mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each
