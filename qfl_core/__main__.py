@@ -22,6 +22,10 @@ COMMANDS = {
         "qfl_core.studies.fidelity.command:add_fidelity",
         "measure what other readings of the paper change, and write docs/fidelity.md",
     ),
+    "real": (
+        "qfl_core.studies.real.command:add_real",
+        "train on the real files of QFL_DATA_DIR, and compare the claims with the stand-ins'",
+    ),
     "hardware": ("qfl_core.hardware.command:add_hardware", "validate trained models on a simulated or real device"),
     "federate": (
         "qfl_core.network.command:add_federate",

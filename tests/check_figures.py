@@ -52,6 +52,7 @@ OURS = (
     "controller_learning",
     "sensitivity_mu",
     "extensions",
+    "attacks",
     "noise_study",
 )
 TABLES = (
@@ -65,6 +66,7 @@ TABLES = (
     "clean_baf",
     "clean_genome",
     "extensions",
+    "attacks",
     "train_test_gap_shift",
     "controller_variation",
 )

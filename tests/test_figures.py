@@ -13,13 +13,14 @@ from test_architecture import PACKAGE, imports
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
+from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level
 from qfl_core.analysis.variation import variation, variation_table, variation_text
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, controller, drawn, results
 from qfl_core.figures import sheet as sheet_module
 from qfl_core.figures.results import curves_of
-from qfl_core.figures.style import METHOD_COLOURS, steady, write
+from qfl_core.figures.style import METHOD_COLOURS, picture, steady, write
 from qfl_core.runs.study import get_study
 
 
@@ -56,6 +57,20 @@ def test_every_figure_is_labelled_and_tells_its_origin(sheets):
         assert "data: stand-in" in figure.get_supxlabel(), sheet.name
 
 
+def test_the_paper_s_numbers_stand_at_the_end_of_the_rounds_in_the_methods_colours(study):
+    sheet = results.federated_metrics(study, "federated", "baf")
+    figure, last = sheet.draw(), int(study.rounds["round"].max())
+    for axis, metric in zip(figure.axes, results.FEDERATED, strict=True):
+        marks = [line for line in axis.lines if line.get_marker() == "<"]
+        drawn = {mark.get_color(): (list(mark.get_xdata()), list(mark.get_ydata())) for mark in marks}
+        expected = {name: PAPER["baf", metric][name] for name in ("default-qfl", "duqfl-prox")}
+        assert drawn == {METHOD_COLOURS[name]: ([last], [value]) for name, value in expected.items()}
+        assert axis.get_xlim() == pytest.approx((0, last), abs=0.05 * last)
+        assert axis.get_title().endswith(", BAF")
+    assert [text.get_text() for text in figure.legends[0].get_texts()].count(results.PAPER_LABEL) == 1
+    plt.close(figure)
+
+
 def test_every_panel_of_results_has_the_line_of_the_untrained_model(sheets, study):
     metrics = [*results.FEDERATED, *(f"test_{name}" for name in results.CLASSIFICATION_1 | results.CLASSIFICATION_2)]
     drawn_panels = [axis for sheet in sheets[:3] for axis in sheet.draw().axes]
@@ -83,11 +98,16 @@ def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
         assert told[0] == told[1]
 
 
-def test_neither_legend_nor_footer_covers_a_panel_also_once_written(sheets, tmp_path, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the places are fixed before it
+@pytest.mark.parametrize("shown", [False, True], ids=["written", "shown in a notebook"])
+def test_neither_legend_nor_footer_covers_a_panel(sheets, tmp_path, monkeypatch, shown):
+    if not shown:
+        monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the places are fixed before it
     for sheet in sheets:
         figure = sheet.draw()
-        write(figure, sheet.name, tmp_path)
+        if shown:
+            picture(figure)
+        else:
+            write(figure, sheet.name, tmp_path)
         lowest = min(axis.get_tightbbox().y0 for axis in figure.axes)
         footer = figure._supxlabel.get_window_extent()
         for legend in figure.legends:

@@ -89,6 +89,13 @@ def test_messages_give_every_record_of_one_process_to_the_bit(splits, method):
     assert comparable(over(prepared, grid)) == comparable(here(prepared))
 
 
+@pytest.mark.parametrize("method", ["duqfl-prox", "scaffold-qfl"])
+def test_an_outer_optimiser_that_asks_some_clients_alone_gives_the_same_bits(splits, method):
+    config = CONFIG.replace(method=method, rounds=3, outer_optimizer="normalised", outer_period=1)
+    prepared, grid = prepare(config, splits), FakeGrid(config, partitions(0, 1, 2))
+    assert comparable(over(prepared, grid)) == comparable(here(prepared))
+
+
 def folders(splits, prepared, path) -> list[dict]:
     """Give every client its own folder; return the nodes' configs."""
     for i in range(3):

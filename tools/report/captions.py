@@ -80,6 +80,10 @@ FIGURES: dict[str, dict[str, str]] = {
         "extensions": "Two methods of ours against the methods that they are without their own switch, a dataset that "
         "is not in the paper, and how far learned aggregation weights move from FedAvg's.",
     },
+    "Bad clients": {
+        "attacks": "DUQFL-Prox under attack: global accuracy in the last round by attack and defence (+ and − mark "
+        "differences that the seeds show), what each defence costs where nobody attacks, and colluding clients.",
+    },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
         "device noise and on the backend that the panel's title names.",
@@ -129,6 +133,12 @@ TABLES: dict[str, tuple[str, str]] = {
     "extensions": (
         "Extensions",
         "Extra − base in the last round over paired seeds, with 95 % intervals; p is corrected for all rows together.",
+    ),
+    "attacks": (
+        "Bad clients",
+        "Differences of the last round's global accuracy over paired seeds, with 95 % intervals; p is corrected for "
+        "all rows together. Harm: attacked − honest, undefended. Gain: defended − undefended, attacked. Cost: defended "
+        "− undefended where nobody attacks.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",
