@@ -49,14 +49,14 @@ EXECUTED := $(NOTEBOOKS:notebooks/%=$(OUT)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
 DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
 SETTINGS := $(OUT)/.settings
-RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)" $(WHOLE)
 
 # Two notebooks at a time: while one loads or draws, another trains. Runs that both need are done once.
 JOBS ?= 2
 
 .PHONY: reproduce notebooks
 reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|quick|paper)
-	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks
+	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks WHOLE=--whole
 	@$(PY) tools/summary.py $(PROFILE)
 
 notebooks: $(EXECUTED)
