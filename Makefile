@@ -7,8 +7,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # The interpreter: the one named by PYTHON=, else the first that is new enough.
-PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
-    $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))) python3)
+new-enough = $(shell $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
+PYTHON ?= $(or $(call new-enough,python3),$(call new-enough,python3.13),$(call new-enough,python3.12),\
+    $(call new-enough,python3.11),$(call new-enough,python),python3)
 VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
@@ -48,14 +49,14 @@ EXECUTED := $(NOTEBOOKS:notebooks/%=$(OUT)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
 DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
 SETTINGS := $(OUT)/.settings
-RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)" $(WHOLE)
 
 # Two notebooks at a time: while one loads or draws, another trains. Runs that both need are done once.
 JOBS ?= 2
 
 .PHONY: reproduce notebooks
 reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|quick|paper)
-	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks
+	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks WHOLE=--whole
 	@$(PY) tools/summary.py $(PROFILE)
 
 notebooks: $(EXECUTED)
@@ -115,6 +116,10 @@ protocol-search: setup ## Search the readings of the paper's open points complet
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)
 
+.PHONY: error-rates
+error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
+	@$(PY) -m tools.error_rates
+
 .PHONY: lab
 lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
 	@QFL_PROGRESS=on $(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(if $(PORT),--port=$(PORT)) notebooks
@@ -161,11 +166,11 @@ test-federation: setup ## Run the tests of real federations: equality, faults, r
 	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: test-load
-test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20)
-	@$(PY) tests/under_load.py $(or $(TIMES),20)
+test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20 FILES=)
+	@$(PY) tests/under_load.py $(or $(TIMES),20) $(FILES)
 
 .PHONY: mutation
-mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each
+mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each
 	@$(PY) tests/mutation.py
 
 .PHONY: lint

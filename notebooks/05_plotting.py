@@ -32,12 +32,15 @@ from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
 from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
 from qfl_core.analysis.kept import kept
+from qfl_core.analysis.real_claims import read_real
 from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
+from qfl_core.figures import attacks as attack_figures
+from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import extras as extra_figures
@@ -47,6 +50,8 @@ from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attacks import attack_study
+from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
@@ -166,8 +171,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The clean track, the protocol search, the choice of BAF's encoding, what the method depends on and the extensions:
-# notebook 04 shows these pictures and says what to see in them; here they are only written.
+# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on, the
+# extensions and the attacks: notebook 04 shows these pictures and says what to see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -177,6 +182,10 @@ sound = {name: kept(get_study(settings, name, everything, few, train=False)) for
 clean = {name: clean_study(study, scores[name], train=False) for name, study in sound.items()}
 for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
+
+# %%
+chain = attribution_study(settings, settings.section("attribution", {}), seeds, train=False)
+attribution_figure.attribution(chain).save(folder, show=False)
 
 # %%
 search = complete_search()
@@ -202,12 +211,17 @@ for name, setting in SETTINGS.items():
 extras = extras_study(settings, settings.section("extensions", {}), train=False)
 extra_figures.extensions(extras).save(folder, show=False)
 
+# %%
+attacked = attack_study(settings, settings.section("attacks", {}), train=False)
+attack_figures.attacks(attacked).save(folder, show=False)
+
 # %% [markdown]
 # ## Which of the paper's claims hold here?
 #
 # Each claim is a list of parts, each part one number per seed, with what must come out of it. A part *holds* where an
 # exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
-# interval lies on the claimed side; it *fails* where both say the opposite; otherwise the seeds do not settle it.
+# interval lies on the claimed side; it *fails* where both say the opposite; it is *absent* where an effect as large as
+# the margin, the smallest one worth claiming, is excluded; otherwise the seeds do not settle it.
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
@@ -222,11 +236,13 @@ claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
 
 # %%
 facts = studies[datasets[0]].facts
-for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts):
+real = read_real(folder / "tables")
+for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts, real):
     sheet.save(folder)
 
 # %% [markdown]
-# *What to see.* A row's grey band is where the claim wants the value, the triangle is the paper's number. A wide
+# *What to see.* A row's grey band is where the claim wants the value, the triangle is the paper's number, and the thin
+# line under a row, where there is one, is the interval on the real samples. A wide
 # interval across the edge of the band is an open question, not a refutation: more seeds would narrow it.
 
 # %% [markdown]
@@ -253,6 +269,8 @@ tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
+tables.write_table(chain.table(), "attribution", write)
+tables.write_table(attacked.differences, "attacks", write)
 traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
 tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
 tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)

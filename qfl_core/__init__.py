@@ -27,6 +27,7 @@ _PUBLIC = {
     "register_feature_map": "qfl_core.runs.plugins:register_feature_map",
     "register_loss": "qfl_core.runs.plugins:register_loss",
     "register_method": "qfl_core.runs.plugins:register_method",
+    "register_outer_optimizer": "qfl_core.runs.plugins:register_outer_optimizer",
 }
 
 __all__ = [*_PUBLIC]

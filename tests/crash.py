@@ -1,4 +1,4 @@
-"""Runs that end badly, for test_runs.py: ``python crash.py <scenario> <folder>`` in a process without threads.
+"""Runs that end badly, for test_runs.py: ``python crash.py <scenario> <folder> <commit>`` in a process without threads.
 
 Every run is a forked child, so that it can be killed; the folders are left for the test to judge.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from planted import planted_splits, small
 
 from qfl_core.base.errors import RunError
-from qfl_core.runs import run_experiment
+from qfl_core.runs import identity, run_experiment
 
 SETTINGS = {"rounds": 3, "outer_period": 2}
 SPLITS = planted_splits()
@@ -79,25 +79,36 @@ def every_step(folder, **changes):
     return codes
 
 
-def ended_after(seconds, folder):
-    """Run, and let the operating system end the process when it has used this many seconds of a core."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+def killed_at_event(folder, number=0) -> int:
+    """Run, and die by SIGKILL at the call or return of this number; return how many there were in a run that ended."""
+    events = 0
+
+    def count(*_):
+        nonlocal events
+        events += 1
+        if events == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
     run(folder)
+    sys.setprofile(None)
+    return events
 
 
 def any_moment(folder):
-    """End a run again and again, at moments that nobody chose, then let it end by itself.
+    """Kill a run again and again, at moments that nobody chose, then let it end by itself.
 
-    Seconds of a core, unlike those of a clock, do not depend on what else the machine does. So the first moment is
-    always within the run.
+    A moment is a share of all calls of a run, because neither a clock nor the seconds of a core, which the operating
+    system counts by samples, tell how far a run has come. So the first moment is always within the run.
     """
-    wait(fork(run, folder / "whole"))
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    whole, rng, codes = used.ru_utime + used.ru_stime, random.Random(), []
+    events = folder / "events"
+    wait(fork(lambda: events.write_text(str(killed_at_event(folder / "whole")))))
+    whole, rng, codes = int(events.read_text()), random.Random(), []
     for attempt in range(4):
+        below = folder / f"{attempt}"
         for moment in (0.2, rng.uniform(0, 1), rng.uniform(0, 1), rng.uniform(0, 1)):
-            codes.append(wait(fork(ended_after, moment * whole, folder / f"{attempt}")))
-        codes.append(wait(fork(run, folder / f"{attempt}")))
+            codes.append(wait(fork(killed_at_event, below, 1 + int(moment * whole))))
+        codes.append(wait(fork(run, below)))
     return codes
 
 
@@ -131,6 +142,8 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
+    # The commit that the test saw: somebody may edit files, and so make the checkout "-dirty", while the tests run.
+    identity.commit = lambda: sys.argv[3]
     # Done once here, what a run imports and remembers is inherited by every child.
     for name in ("duqfl-prox", "adam-qfl"):
         run(Path(sys.argv[2]) / "warm", method=name)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from planted import contents, federation, interrupted, planted_splits, small
 
 from qfl_core import METHODS, load_runs
 from qfl_core.algorithm.hooks import SAMPLE_SIZE
+from qfl_core.algorithm.meta import OuterSpsa
 from qfl_core.algorithm.methods import method_named
 from qfl_core.algorithm.samples import Attendance
 from qfl_core.algorithm.server import aggregate
@@ -36,6 +38,7 @@ NAMES = [
     "my_loss",
     "my_aggregation",
     "my_method",
+    "my_outer",
     "my_circuit",
     "my_data",
     "my_study",
@@ -51,6 +54,7 @@ NAMED = [
     ("my_aggregation", {"method": "my-learned"}),
     ("my_aggregation", {"method": "my-median"}),
     ("my_method", {"method": "my-scaffold"}),
+    ("my_outer", {"outer_optimizer": "my-signs"}),
     ("my_circuit", {"feature_map": "my-rotations"}),
     ("my_circuit", {"ansatz": "my-chain"}),
 ]
@@ -98,7 +102,7 @@ def test_every_row_of_the_table_has_a_section():
     titles = re.findall(r"^## (.*)$", PAGE, re.M)
     anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
     linked = re.findall(r"^\| \[.*?\]\(#(.*?)\)", PAGE, re.M)
-    assert len(linked) == 8
+    assert len(linked) == 9
     assert set(linked) == anchors - {"running-them"}
 
 
@@ -182,6 +186,30 @@ def test_the_method_of_switches_is_its_base_where_the_penalty_is_zero(page):
     mine, last = method_named("my-last-prox"), METHODS["duqfl-last"]
     assert told(federation(method=mine, mu=0, outer_period=1)) == told(federation(method=last, mu=0, outer_period=1))
     assert told(federation(method=mine)) != told(federation(method=last))
+
+
+# An outer optimiser
+
+
+def test_a_step_of_signs_changes_every_entry_by_the_rate_over_the_number_of_steps(page):
+    page("my_outer")
+    fed = federation(rounds=4, outer_optimizer="my-signs", outer_period=1, outer_learning_rate=0.6)
+    phis = [np.array(record["state"]["phi"]["controller"]) for record in train(fed)]
+    assert [np.unique(np.abs(after - before).round(12)).tolist() for before, after in itertools.pairwise(phis)] == [
+        [0.6],
+        [0.3],
+        [0.2],
+        [0.0],  # no round follows the last
+    ]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "spsa", OuterSpsa, METHODS], ids=["None", "3", "spsa", "class", "dict"])
+def test_an_outer_optimiser_is_an_object_with_three_methods(wrong, clean_tables):
+    with pytest.raises(ConfigError, match="'mine' must be an object with the methods probes, measure and update"):
+        plugins.register_outer_optimizer("mine", wrong)
+    with pytest.raises(ConfigError, match="'spsa' is the package's own"):
+        plugins.register_outer_optimizer("spsa", OuterSpsa())
+    assert plugins.REGISTERED == {}
 
 
 # Server optimisers and the median, beside Flower's strategies

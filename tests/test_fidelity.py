@@ -20,7 +20,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def baf_table(frame) -> pd.DataFrame:
-    return baf_fidelity(frame, seeds=range(6))
+    return baf_fidelity(frame, seeds=range(3))
 
 
 def failures(result: pd.DataFrame) -> list[str]:

@@ -23,12 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(<!-- numbers: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 VERDICTS = {"holds": "hold", "fails": "fail", "absent": "are absent", "undecided": "are undecided"}
 SHOWN = ("DUQFL-Prox", "FedProx-QFL", "Default-QFL")
-ROWS = {
-    "global accuracy": "global accuracy",
-    "mean client test accuracy": "mean client test accuracy",
-    "train-test gap": "train-test gap",
-    "client fairness gap": "client fairness gap",
-}
+ROWS = ("global accuracy", "mean client test accuracy", "train-test gap", "client fairness gap")
+LINKS = ("fixed rates", "unfolding", "controller", "best unfold", "proximal term")
 TRACKS = {"baf": "BAF", "genome": "Genome (word-id)"}
 
 
@@ -43,15 +39,72 @@ class Tables:
         return pd.read_csv(self.folder / f"{name}.csv")
 
 
+def verdict(tables: Tables) -> str:
+    """Return the result in six lines."""
+    counts = tables("claims")["verdict"].value_counts()
+    told = ", ".join(f"{counts[name]} {words}" for name, words in VERDICTS.items() if name in counts)
+    real = tables("real/claims")["verdict"].value_counts()
+    told_real = ", ".join(f"{real[name]} {words}" for name, words in VERDICTS.items() if name in real)
+    seeds = int(tables("claims")["seeds"].max())
+    lines = [
+        f"**Claims.** Of the paper's 20 claims and 3 theory points, {told}, over {seeds} paired seeds "
+        "on the stand-in data ([table](figures/tables/claims.md), [rules](docs/claims.md)).",
+        f"**BAF.** {_accuracies(tables, 'baf')} ([figure](figures/baf_global_client_metrics.png)).",
+        f"**Genome.** {_accuracies(tables, 'genome')} ([figure](figures/genome_global_client_metrics.png)).",
+        f"**What does the work.** {_links(tables)} ([figure](figures/attribution.png)).",
+        f"**What it is not.** {_ranking(tables)} ([figure](figures/metrics_BAF_2.png)).",
+        f"**Real files.** On samples of both official files, {told_real}, and "
+        f"{_agreeing(tables)} ([table](figures/tables/real/claims.md)).",
+    ]
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def _last_round(tables: Tables) -> dict[tuple[str, str, str], pd.Series]:
+    return {(row["track"], row["metric"], row["method"]): row for _, row in tables("final_metrics").iterrows()}
+
+
+def _accuracies(tables: Tables, track: str) -> str:
+    table = _last_round(tables)
+    rows = {method: table[track, "global accuracy", method] for method in (*SHOWN, "untrained")}
+    ours = ", ".join(f"{method} {row['mean']:.3f}" for method, row in rows.items())
+    papers = ", ".join(f"{method} {row['paper']:.3f}" for method, row in rows.items() if pd.notna(row["paper"]))
+    return f"Last-round accuracy: {ours}; in the paper {papers}"
+
+
+def _links(tables: Tables) -> str:
+    """Return what each change adds to the global accuracy on the way from Default-QFL to DUQFL-Prox."""
+    table, told = tables("attribution"), []
+    for track, label in TRACKS.items():
+        mine = table[(table["track"] == track) & (table["metric"] == "global_accuracy")]
+        mine = mine[mine["validation"] == mine["validation"].iloc[0]].set_index("link")
+        whole = mine.loc["DUQFL-Prox − Default-QFL"]
+        steps = ", ".join(f"{name} {mine.loc[name, 'mean']:+.3f}" for name in LINKS)
+        told.append(f"{label}: {whole['mean']:+.3f} [{whole['low']:.3f}, {whole['high']:.3f}] = {steps}")
+    return f"From Default-QFL to DUQFL-Prox, one change at a time: {'; '.join(told)}"
+
+
+def _ranking(tables: Tables) -> str:
+    table = _last_round(tables)
+    found = {method: table["baf", "ROC-AUC", method]["mean"] for method in ("DUQFL-Prox", "FedProx-QFL", "untrained")}
+    told = ", ".join(f"{method} {value:.3f}" for method, value in found.items())
+    return f"Fraud detection: on BAF the ROC-AUC is {told}, and accuracy rises because fewer samples are called frauds"
+
+
+def _agreeing(tables: Tables) -> str:
+    both = tables("claims").merge(tables("real/claims"), on="id", suffixes=("", "_real"))
+    both = both[(both["verdict"] != "missing") & (both["verdict_real"] != "missing")]
+    return f"{int((both['verdict'] == both['verdict_real']).sum())} of {len(both)} verdicts are the same"
+
+
 def final_metrics(tables: Tables) -> str:
     """Return the last round of three methods beside the paper's numbers."""
-    table = {(row["track"], row["metric"], row["method"]): row for _, row in tables("final_metrics").iterrows()}
+    table = _last_round(tables)
     lines = ["| | | " + " | ".join((*SHOWN, "untrained")) + " |", "|---|---|" + "---|" * (len(SHOWN) + 1)]
     for track, label in TRACKS.items():
-        for metric, words in ROWS.items():
+        for metric in ROWS:
             rows = [table[track, metric, method] for method in (*SHOWN, "untrained")]
             ours = [f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in rows]
-            lines.append(f"| {label}, {words} | here | {' | '.join(ours)} |")
+            lines.append(f"| {label}, {metric} | here | {' | '.join(ours)} |")
             if any(pd.notna(row["paper"]) for row in rows):
                 papers = ["" if pd.isna(row["paper"]) else f"{row['paper']:.3f}" for row in rows]
                 lines.append(f"| | paper | {' | '.join(papers)} |")
@@ -59,24 +112,30 @@ def final_metrics(tables: Tables) -> str:
 
 
 def claims(tables: Tables) -> str:
-    """Return how many claims have each verdict, and which, on the stand-ins and on the samples of the real files."""
-    lines = []
-    for name, data in (("claims", "stand-in data"), ("real/claims", "samples of the real files")):
-        found = tables(name)
-        told = [
-            f"**{len(ids)} {words}** ({', '.join(ids)})"
-            for verdict, words in VERDICTS.items()
-            if (ids := list(found.loc[found["verdict"] == verdict, "id"].astype(str)))
-        ]
-        lines.append(f"- On {data}, {int(found['seeds'].max())} seeds: {', '.join(told)}.")
-    both = tables("claims").merge(tables("real/claims"), on="id", suffixes=("", "_real"))
-    same = int((both["verdict"] == both["verdict_real"]).sum())
-    lines.append(f"- The two agree in {same} of {len(both)} verdicts.")
+    """Return which claims have each verdict, on the stand-ins and on the samples of the real files."""
+    lines = ["| | stand-in data | samples of the real files |", "|---|---|---|"]
+    found = [tables(name) for name in ("claims", "real/claims")]
+    for verdict in VERDICTS:
+        cells = [", ".join(table.loc[table["verdict"] == verdict, "id"].astype(str)) or "none" for table in found]
+        lines.append(f"| {verdict} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def clean(tables: Tables) -> str:
+    """Return the clean track's scores of all models."""
+    lines = ["| | genome, accuracy | BAF, ROC-AUC |", "|---|---|---|"]
+    genome, baf = (tables(f"clean_{name}").set_index("model") for name in ("genome", "baf"))
+    lines += [f"| {name} | {genome.loc[name, 'accuracy']} | {baf.loc[name, 'roc auc']} |" for name in genome.index]
     return "\n".join(lines)
 
 
 #: Every block of the README, by name.
-BLOCKS: dict[str, Callable[[Tables], str]] = {"final-metrics": final_metrics, "claims": claims}
+BLOCKS: dict[str, Callable[[Tables], str]] = {
+    "verdict": verdict,
+    "final-metrics": final_metrics,
+    "claims": claims,
+    "clean": clean,
+}
 
 
 def rewritten(text: str, tables: Tables) -> str:

@@ -32,7 +32,8 @@ class Broadcast:
 
     ``theta`` (P,) is the global model and ``phi`` (2, 7) the controller. ``purpose`` names the random streams: a
     virtual round draws from streams of its own and leaves those of the real one untouched. ``state`` holds what the
-    local optimiser remembers of the clients: one row per client.
+    local optimiser remembers of the clients: one row per client. ``client_ids`` names who trains; None asks all
+    participants of the round.
     """
 
     t: int
@@ -40,6 +41,7 @@ class Broadcast:
     phi: np.ndarray
     purpose: str = "round"
     state: Memory = field(default_factory=dict)
+    client_ids: np.ndarray | None = None
 
     def part(self, clients: slice) -> Broadcast:
         """Return the broadcast to some of the clients."""

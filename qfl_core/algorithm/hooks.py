@@ -1,4 +1,4 @@
-"""Where a method can differ from the paper's: an aggregation, a server optimiser, a local optimiser.
+"""Where a method can differ from the paper's: an aggregation, optimisers of the server, the clients, the controller.
 
 A hook is a small object of pure functions with a state of its own. The algorithms carry that state from round to round
 and never look inside, so a new method needs no change here. EXTENDING.md shows each hook.
@@ -18,7 +18,9 @@ from qfl_core.config import ExperimentConfig
 
 if TYPE_CHECKING:
     from qfl_core.algorithm.client import Objective
+    from qfl_core.algorithm.federation import Federation
     from qfl_core.algorithm.methods import Method
+    from qfl_core.algorithm.server import State, Trainer
 
 #: Arrays by name: what a hook remembers.
 Memory = Mapping[str, np.ndarray]
@@ -101,6 +103,19 @@ class ServerOptimizer(Protocol):
 
     def update(self, theta: np.ndarray, average: np.ndarray, state: Memory) -> tuple[np.ndarray, Memory]:
         """Return the new global model (P,) from the old one and the clients' average, and the new state."""
+
+
+class OuterOptimizer(Protocol):
+    """How Algorithm 3 refines phi; ``state.outer`` is what it remembers, empty before the first refinement."""
+
+    def probes(self, start: State, config: ExperimentConfig) -> Sequence[Memory]:
+        """Return the controllers that virtual rounds try, phi by phi (lines 1 and 2); none skips the refinement."""
+
+    def measure(self, federation: Federation, start: State, trainer: Trainer) -> tuple[float, int]:
+        """Return the loss that judges the controller ``start.phi``, and the circuits that it took (lines 3 and 4)."""
+
+    def update(self, start: State, losses: np.ndarray, config: ExperimentConfig) -> tuple[Memory, Memory, float]:
+        """Return the new phi, the new memory, and the norm of the gradient estimate (lines 5 and 6)."""
 
 
 def checked(who: str, theta: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

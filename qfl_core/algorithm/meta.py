@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qfl_core.algorithm.federation import Federation
+from qfl_core.algorithm.hooks import Memory, OuterOptimizer
 from qfl_core.algorithm.optimizers import rademacher
 from qfl_core.algorithm.server import IN_PROCESS, Phi, State, Trainer, federated_round
+from qfl_core.base.registry import OUTER_OPTIMIZERS, resolve
 from qfl_core.base.streams import stream
+from qfl_core.config import ExperimentConfig
 
 
 @dataclass(frozen=True, eq=False)
 class OuterStep:
-    """An outer update: the new ``phi``, both perturbed meta-losses, the gradient's norm, and circuits spent.
-
-    ``gradient_norm`` is that of the paper's controller alone.
-    """
+    """An outer update: phi, what the optimiser remembers, the first and last loss, the gradient's norm, circuits."""
 
     phi: Phi
+    memory: Memory
     loss_plus: float
     loss_minus: float
     gradient_norm: float
@@ -33,26 +34,46 @@ def is_due(federation: Federation, t: int) -> bool:
     return federation.method.controller and period > 0 and done % period == 0 and done < federation.config.rounds
 
 
-def refine_controller(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) -> OuterStep:
-    """Refine phi on two virtual rounds from theta^(t), the model that round t started from (Algorithm 3).
+def refine_controller(federation: Federation, start: State, trainer: Trainer = IN_PROCESS) -> OuterStep | None:
+    """Refine phi on virtual rounds from theta^(t), the model that round t started from (Algorithm 3).
 
-    Both virtual rounds use the same random numbers, so the difference of their losses measures the perturbation alone.
-    They draw from streams of their own and change nothing but phi.
+    All virtual rounds use the same random numbers, so the difference of their losses measures the perturbation alone.
+    They draw from streams of their own and change nothing but phi. None means that the optimiser asked for none.
     """
     config = federation.config
-    direction = outer_direction(start.phi, config.seed, start.t)  # line 1
-    phi_plus = moved(start.phi, config.outer_perturbation, direction)  # line 2
-    phi_minus = moved(start.phi, -config.outer_perturbation, direction)
-    plus = federated_round(federation, replace(start, phi=phi_plus), trainer, "virtual")  # line 3
-    minus = federated_round(federation, replace(start, phi=phi_minus), trainer, "virtual")  # line 4
-    gradient = outer_gradient(plus.meta.total, minus.meta.total, config.outer_perturbation, direction)  # line 5
-    return OuterStep(
-        phi=moved(start.phi, -config.outer_learning_rate, gradient),  # line 6
-        loss_plus=plus.meta.total,
-        loss_minus=minus.meta.total,
-        gradient_norm=float(np.sqrt((gradient["controller"] ** 2).sum())),
-        circuits=sum(plus.local.circuits.values()) + sum(minus.local.circuits.values()),
-    )
+    outer: OuterOptimizer = resolve(OUTER_OPTIMIZERS[config.outer_optimizer])
+    probes = outer.probes(start, config)  # lines 1 to 2
+    if not probes:
+        return None
+    measured = [outer.measure(federation, replace(start, phi=phi), trainer) for phi in probes]  # lines 3 to 4
+    losses = np.array([loss for loss, _ in measured])
+    phi, memory, norm = outer.update(start, losses, config)  # lines 5 to 6
+    return OuterStep(phi, memory, float(losses[0]), float(losses[-1]), norm, sum(spent for _, spent in measured))
+
+
+@dataclass(frozen=True)
+class OuterSpsa:
+    """The paper's outer SPSA: one random direction of all entries, judged by the meta-loss of whole rounds."""
+
+    def probes(self, start: State, config: ExperimentConfig) -> list[Phi]:
+        """Return phi + c_out Delta_phi and phi - c_out Delta_phi."""
+        direction = outer_direction(start.phi, config.seed, start.t)
+        return [moved(start.phi, step, direction) for step in (config.outer_perturbation, -config.outer_perturbation)]
+
+    def measure(self, federation: Federation, start: State, trainer: Trainer) -> tuple[float, int]:
+        """Return the meta-loss of a virtual round (Algorithm 2), and the clients' circuits."""
+        result = federated_round(federation, start, trainer, "virtual")
+        return result.meta.total, sum(result.local.circuits.values())
+
+    def update(self, start: State, losses: np.ndarray, config: ExperimentConfig) -> tuple[Phi, Memory, float]:
+        """Return phi - alpha_out g, no memory, and the norm of g, of the paper's controller alone."""
+        direction = outer_direction(start.phi, config.seed, start.t)
+        gradient = outer_gradient(losses[0], losses[1], config.outer_perturbation, direction)
+        norm = float(np.sqrt((gradient["controller"] ** 2).sum()))
+        return moved(start.phi, -config.outer_learning_rate, gradient), start.outer, norm
+
+
+OUTER_SPSA = OuterSpsa()
 
 
 def outer_direction(phi: Phi, seed: int, t: int) -> dict[str, np.ndarray]:

@@ -26,7 +26,8 @@ Phi = Mapping[str, np.ndarray]
 class State:
     """What round t starts from: the global model ``theta`` (P,), ``phi``, and what the method's hooks remember.
 
-    ``memory`` belongs to the local optimiser, ``server`` to the server optimiser; both are empty for most methods.
+    ``memory`` belongs to the local optimiser, ``server`` to the server optimiser, ``outer`` to the outer optimiser; all
+    are empty for most methods.
     """
 
     t: int
@@ -34,6 +35,7 @@ class State:
     phi: Phi
     memory: Memory = field(default_factory=dict)
     server: Memory = field(default_factory=dict)
+    outer: Memory = field(default_factory=dict)
 
     @classmethod
     def initial(cls, federation: Federation) -> State:
@@ -111,7 +113,7 @@ class InProcess:
 
     def train(self, federation: Federation, sent: Broadcast) -> LocalResult:
         """Train the participants of a round."""
-        ids = federation.participants(sent.t)
+        ids = federation.participants(sent.t) if sent.client_ids is None else sent.client_ids
         parts = [train_locally(federation, sent.part(c), federation.batch(sent.t, ids[c])) for c in cohorts(len(ids))]
         return joined(parts)
 
@@ -148,7 +150,7 @@ def federated_round(
     accuracy = trainer.validate(federation, theta, attendance, purpose)
     meta = meta_loss(federation, theta, local, accuracy, purpose)  # line 7
     memory = method.optimizer.end(start.memory, attendance.client_ids, local.state)
-    state = State(t + 1, theta, start.phi, memory, server)
+    state = State(t + 1, theta, start.phi, memory, server, start.outer)
     return RoundResult(state, weights, _with_silent(attendance, accuracy), local, meta)  # line 8
 
 

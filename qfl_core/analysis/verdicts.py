@@ -6,7 +6,8 @@ shown to be less than the margin beyond the bound. Otherwise it is **undecided**
 is shown from both ends (two one-sided tests), so it holds only where the data show closeness and not where they merely
 show no difference; its margin is its bound, and it is never absent.
 
-"Shown" means that the sign-flip test rejects, corrected, and that the 95 % interval lies on the same side. Three lists
+"Shown" means that the sign-flip test rejects, corrected (beyond 14 seeds a joint bootstrap, which follows a skew, must
+reject, too), and that the 95 % interval lies on the same side. Three lists
 of statements share the level of 5 %, and each is corrected by :mod:`qfl_core.analysis.statements`:
 
 1. claims that hold: a claim is one statement with the tests of all its parts, corrected over claims;
@@ -51,6 +52,7 @@ class PartResult:
     of "holds" where nothing is shown; ``p_corrected`` is corrected for its list and for the three lists. Both are NaN
     where the part is missing, or where a bound is checked for every value (``always``); ``estimate`` is then the
     largest value. ``untrained`` is the verdict with the untrained model in DUQFL-Prox's place, or ``n/a: reason``.
+    ``values`` has one number per seed of ``seeds``.
     """
 
     part: Part
@@ -66,6 +68,7 @@ class PartResult:
     p_corrected: float = np.nan
     effect: float = np.nan
     untrained: str = ""
+    values: tuple[float, ...] = ()
 
     @property
     def supports(self) -> bool:
@@ -177,7 +180,8 @@ def _result(
 ) -> PartResult:
     """Return the verdict on a part by itself, with all its numbers."""
     x = numbers.values.to_numpy()
-    empty = PartResult(part, MISSING, numbers.note, numbers.source, tuple(int(s) for s in numbers.values.index))
+    seeds = tuple(int(seed) for seed in numbers.values.index)
+    empty = PartResult(part, MISSING, numbers.note, numbers.source, seeds, values=tuple(x.tolist()))
     if part.claimed == "always" and len(x):
         return replace(empty, verdict=HOLDS if (x <= part.bound).all() else FAILS, estimate=float(x.max()))
     if not shown:

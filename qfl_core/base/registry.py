@@ -121,6 +121,32 @@ EXTRA_METHODS: dict[str, Any] = {
     "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }
 
+#: How uploads become one model, see :mod:`qfl_core.extras.robust`: functions of the share of bad clients to bear.
+#: ``own`` is the rule of the method's row, which is the weighted mean in the paper.
+AGGREGATIONS: dict[str, str] = {
+    "own": "",
+    "median": "qfl_core.extras.robust:Median",
+    "trimmed-mean": "qfl_core.extras.robust:TrimmedMean",
+    "krum": "qfl_core.extras.robust:Krum",
+    "multi-krum": "qfl_core.extras.robust:MultiKrum",
+    "clipped-mean": "qfl_core.extras.robust:ClippedMean",
+}
+#: What bad clients do in a simulated attack, see :mod:`qfl_core.extras.attacks`.
+ATTACKS: dict[str, str] = {
+    "none": "",
+    "noise": "qfl_core.extras.attacks:noise",
+    "sign-flip": "qfl_core.extras.attacks:sign_flip",
+    "scaling": "qfl_core.extras.attacks:scaling",
+    "collusion": "qfl_core.extras.attacks:collusion",
+    "label-flip": "qfl_core.extras.attacks:label_flip",
+    "lying-trace": "qfl_core.extras.attacks:lying_trace",
+}
+
+#: Outer optimisers of the controller: the paper's, and one that scales its steps, see :mod:`qfl_core.algorithm.meta`.
+OUTER_OPTIMIZERS: dict[str, Any] = {
+    "spsa": "qfl_core.algorithm.meta:OUTER_SPSA",
+    "normalised": "qfl_core.extras.normalised:NORMALISED",
+}
 
 #: The tables that plugins add rows to, by the config field that names a row.
 PLUGIN_TABLES: dict[str, dict[str, Any]] = {
@@ -129,6 +155,7 @@ PLUGIN_TABLES: dict[str, dict[str, Any]] = {
     "loss": LOSSES,
     "feature_map": FEATURE_MAPS,
     "ansatz": ANSATZE,
+    "outer_optimizer": OUTER_OPTIMIZERS,
 }
 
 

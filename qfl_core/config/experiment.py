@@ -23,7 +23,7 @@ from qfl_core.base.checks import (
 )
 from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.registry import DATASETS, ENGINES, PARTITIONS, names_for
+from qfl_core.base.registry import AGGREGATIONS, ATTACKS, DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config.limits import check_limits
 
@@ -127,6 +127,11 @@ class ExperimentConfig(Settings):
     delta_bounds: tuple[float, float] = setting(
         (1e-3, 0.5), interval(MIN_RATE, MAX_RATE), "controller: bounds of delta"
     )
+    outer_optimizer: str = setting(
+        "spsa",
+        one_of(lambda: names_for("outer_optimizer")),
+        "what refines the controller: the paper's SPSA, or ours",
+    )
     outer_period: int = setting(5, integer(0, MAX_ROUNDS), "the controller is refined every m rounds; 0 freezes it")
     outer_learning_rate: float = setting(1.0, number(0, MAX_WEIGHT), "alpha_out of the outer SPSA step")
     # No smallest value: the controller clips the rates that a step of any length would ask for.
@@ -158,6 +163,23 @@ class ExperimentConfig(Settings):
     )
     initial_range: float = setting(math.pi, number(0, MAX_ANGLE), "initial weights are uniform in +- this range")
     loss: str = setting("cross_entropy", one_of(lambda: names_for("loss")), "task loss that local training minimises")
+
+    # Trust
+    aggregation: str = setting(
+        "own",
+        one_of(lambda: tuple(AGGREGATIONS)),
+        "how uploads become one model: own is the method's rule, which is the weighted mean in the paper",
+    )
+    tolerated: float = setting(
+        0.2, number(0, 0.5, below=True), "trimmed-mean, krum, multi-krum: share of clients that may be bad"
+    )
+    screening: float | None = setting(
+        None,
+        optional(number(2, MAX_WEIGHT)),
+        "leave out uploads whose step or loss changes exceed this times their round's median; null: absurd ones only",
+    )
+    attack: str = setting("none", one_of(lambda: tuple(ATTACKS)), "what bad clients do, in simulation only")
+    attackers: float = setting(0.2, number(0, 1), "attack: share of clients that are bad")
 
     # Execution
     engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
@@ -192,6 +214,12 @@ class ExperimentConfig(Settings):
         if self.method == "adam-qfl" and self.engine != "statevector":
             raise invalid(
                 "engine", self.engine, "'statevector' for method='adam-qfl', because it needs exact gradients"
+            )
+        if self.method == "duqfl-learned" and self.outer_optimizer == "normalised":
+            raise invalid(
+                "outer_optimizer",
+                self.outer_optimizer,
+                "'spsa' for method='duqfl-learned', because it learns weights, too",
             )
         for rate, bounds in (("learning_rate", "eta_bounds"), ("perturbation", "delta_bounds")):
             low, high = getattr(self, bounds)

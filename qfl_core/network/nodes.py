@@ -13,8 +13,10 @@ from qfl_core.algorithm import meta
 from qfl_core.algorithm.client import Broadcast, LocalResult
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.samples import Attendance
+from qfl_core.algorithm.server import State
 from qfl_core.base.errors import FederationError
 from qfl_core.config import ExperimentConfig
+from qfl_core.extras.screening import screened
 from qfl_core.network import wire
 from qfl_core.network.asking import Failures, Nodes, reason_of
 from qfl_core.runs.identity import code_digest
@@ -117,6 +119,7 @@ class NodeTrainer:
         models = []
         for sent, local in self._trained.values():
             if sent.t == attendance.t and not sent.is_real:
+                local = screened(federation.config, sent, local)
                 weights = method.aggregation(local.attendance, {"controller": sent.phi})
                 models.append((method.aggregation.combine(local.theta, weights), sent.purpose))
         return models
@@ -213,23 +216,29 @@ class NodeTrainer:
 
 def _with_virtual_rounds(federation: Federation, sent: Broadcast) -> wire.Training:
     """Return a round as it is asked for: together with the two virtual rounds of Algorithm 3, where one is due."""
-    participants = tuple(int(i) for i in federation.participants(sent.t))
-    return wire.Training(participants, (sent, *virtual_rounds(federation, sent)))
+    asked = federation.participants(sent.t) if sent.client_ids is None else sent.client_ids
+    return wire.Training(tuple(int(i) for i in asked), (sent, *virtual_rounds(federation, sent)))
 
 
 def virtual_rounds(federation: Federation, sent: Broadcast) -> tuple[Broadcast, ...]:
-    """Return what Algorithm 3 will ask for after this round: two virtual rounds, or nothing."""
-    if not sent.is_real or not meta.is_due(federation, sent.t):
+    """Return what Algorithm 3 will ask for after this round: two virtual rounds, or nothing.
+
+    Another outer optimiser than the paper's asks by itself, because what it remembers is the server's.
+    """
+    config = federation.config
+    if not sent.is_real or not meta.is_due(federation, sent.t) or config.outer_optimizer != "spsa":
         return ()
-    config, phi = federation.config, {"controller": sent.phi}
-    direction = meta.outer_direction(phi, config.seed, sent.t)
-    steps = (config.outer_perturbation, -config.outer_perturbation)
-    controllers = [meta.moved(phi, step, direction)["controller"] for step in steps]
-    return tuple(replace(sent, phi=controller, purpose="virtual") for controller in controllers)
+    probes = meta.OUTER_SPSA.probes(State(sent.t, sent.theta, {"controller": sent.phi}), config)
+    return tuple(replace(sent, phi=phi["controller"], purpose="virtual") for phi in probes)
 
 
-def refuse_plugins(config: ExperimentConfig) -> None:
-    """Refuse a config that names a plugin: a node has the package, but not the file that registers the plugin."""
+def refuse_foreign(config: ExperimentConfig) -> None:
+    """Refuse a config that names a plugin or an attack.
+
+    A node has the package, but not the file that registers the plugin. An attack is simulated, in one process only.
+    """
+    if config.attack != "none":
+        raise FederationError(f"attack={config.attack!r} is simulated in one process: python -m qfl_core run")
     for kind in digests(config):
         raise FederationError(
             f"{kind} {getattr(config, kind)!r} is a plugin: nodes run the package's own methods, datasets, losses and "
@@ -239,7 +248,8 @@ def refuse_plugins(config: ExperimentConfig) -> None:
 
 def _training(sent: Broadcast) -> Question:
     state = b"".join(sent.state[name].tobytes() for name in sorted(sent.state))
-    return sent.t, sent.purpose, sent.theta.tobytes() + sent.phi.tobytes() + state
+    asked = b"" if sent.client_ids is None else sent.client_ids.tobytes()
+    return sent.t, sent.purpose, sent.theta.tobytes() + sent.phi.tobytes() + state + asked
 
 
 def _scoring(theta: np.ndarray, attendance: Attendance, purpose: str) -> Question:

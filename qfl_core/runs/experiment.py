@@ -23,6 +23,8 @@ from qfl_core.algorithm.server import (
     federated_round,
     tune,
 )
+from qfl_core.extras.attacks import attacked
+from qfl_core.extras.screening import Screened
 
 #: A round's rows by table, plus its state and seconds.
 Record = dict[str, Any]
@@ -31,7 +33,11 @@ Row = dict[str, Any]
 
 
 def train(federation: Federation, state: State | None = None, trainer: Trainer = IN_PROCESS) -> Iterator[Record]:
-    """Yield one record per round, from the beginning or from a state; the same state gives the same records."""
+    """Yield one record per round, from the beginning or from a state; the same state gives the same records.
+
+    Uploads are screened before they count, and where the config says so, some clients attack.
+    """
+    trainer = Screened(attacked(trainer, federation.config))
     if state is None:
         begun = time.perf_counter()
         state, tuning = tune(federation, State.initial(federation), trainer)
@@ -41,7 +47,7 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
         result = federated_round(federation, state, trainer)
         outer = refine_controller(federation, state, trainer) if is_due(federation, t) else None
         record = _round_record(federation, state, result, outer)
-        state = replace(result.state, phi=outer.phi) if outer else result.state
+        state = replace(result.state, phi=outer.phi, outer=outer.memory) if outer else result.state
         record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
         yield _finished(record, state, begun)
 
@@ -50,20 +56,21 @@ def _finished(record: Record, state: State, begun: float) -> Record:
     return record | {"state": state_to_json(state), "seconds": time.perf_counter() - begun}
 
 
+#: The parts of a state that are arrays by name.
+_MEMORIES = ("phi", "memory", "server", "outer")
+
+
 def state_to_json(state: State) -> dict[str, Any]:
     """Return plain lists and numbers; floats survive to the bit."""
     arrays = {
-        name: {key: np.asarray(values).tolist() for key, values in getattr(state, name).items()}
-        for name in ("phi", "memory", "server")
+        name: {key: np.asarray(values).tolist() for key, values in getattr(state, name).items()} for name in _MEMORIES
     }
     return {"done": state.t, "theta": state.theta.tolist(), **arrays}
 
 
 def state_from_json(values: Mapping[str, Any]) -> State:
     """Rebuild a state."""
-    arrays = {
-        name: {key: np.array(array) for key, array in values[name].items()} for name in ("phi", "memory", "server")
-    }
+    arrays = {name: {key: np.array(array) for key, array in values[name].items()} for name in _MEMORIES}
     return State(t=values["done"], theta=np.array(values["theta"]), **arrays)
 
 
@@ -130,7 +137,10 @@ def _global_metrics(federation: Federation, theta: np.ndarray, t: int) -> dict[s
     found = {}
     for name, p in evaluate_global(federation, theta, t).items():
         y = federation.splits[name].y
-        found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
+        if name == "train":  # no file has more of it, and the other metrics sort the whole split
+            found[name] = {"accuracy": int(((p >= 0.5) == (y == 1)).sum()) / len(y)}
+        else:
+            found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Methods, datasets, losses and circuits of your own, registered by name from your own file; EXTENDING.md shows how.
+"""Methods, datasets, losses, circuits and outer optimisers of your own, registered by name; EXTENDING.md shows how.
 
 A run's identity covers a plugin's code and values (:mod:`qfl_core.runs.plugin_identity`), as it covers the package's
 training code: after a change, finished runs are not taken for those of the new code.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from qfl_core.algorithm.hooks import OuterOptimizer
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
 from qfl_core.base.errors import ConfigError
@@ -89,6 +90,15 @@ def _register_circuit(kind: str, name: str, build: Callable[[int, int], QuantumC
     if not callable(build):
         raise ConfigError(f"{kind} {name!r} must be a function that builds a circuit, got {type(build).__name__}")
     _register(kind, name, build)
+
+
+def register_outer_optimizer(name: str, optimizer: OuterOptimizer) -> None:
+    """Let ``ExperimentConfig(outer_optimizer=name)`` mean this object with ``probes``, ``measure`` and ``update``."""
+    has = [callable(getattr(optimizer, hook, None)) for hook in ("probes", "measure", "update")]
+    if isinstance(optimizer, type) or not all(has):
+        told = "must be an object with the methods probes, measure and update"
+        raise ConfigError(f"outer_optimizer {name!r} {told}, got {type(optimizer).__name__}")
+    _register("outer_optimizer", name, optimizer)
 
 
 def _register(kind: str, name: str, row: Any) -> None:
