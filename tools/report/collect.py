@@ -138,7 +138,8 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     studies, missing = {}, []
     for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
         try:
-            studies[track] = kept(get_study(settings, track, METHODS, seeds, train=False))
+            held = settings.for_studies(seeds) if track.endswith(CLEAN) else seeds
+            studies[track] = kept(get_study(settings, track, METHODS, held, train=False))
         except RunError as error:
             missing.append(str(error).partition(";")[0])
     try:
