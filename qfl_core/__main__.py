@@ -22,6 +22,10 @@ COMMANDS = {
         "qfl_core.studies.fidelity.command:add_fidelity",
         "measure what other readings of the paper change, and write docs/fidelity.md",
     ),
+    "metatrain": (
+        "qfl_core.studies.metatrain.command:add_metatrain",
+        "train the controller over many federations, for controller='pretrained'",
+    ),
     "hardware": ("qfl_core.hardware.command:add_hardware", "validate trained models on a simulated or real device"),
     "federate": (
         "qfl_core.network.command:add_federate",

@@ -121,6 +121,9 @@ EXTRA_METHODS: dict[str, Any] = {
     "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }
 
+#: Where the controller starts: functions ``(config) -> phi``; None is the config's own rates, whatever the features.
+CONTROLLERS: dict[str, str | None] = {"constant": None, "pretrained": "qfl_core.extras.pretrained:pretrained_phi"}
+
 #: Outer optimisers of the controller: the paper's, and one that scales its steps, see :mod:`qfl_core.algorithm.meta`.
 OUTER_OPTIMIZERS: dict[str, Any] = {
     "spsa": "qfl_core.algorithm.meta:OUTER_SPSA",

@@ -23,6 +23,7 @@ from qfl_core.algorithm.server import (
     federated_round,
     tune,
 )
+from qfl_core.base.registry import CONTROLLERS, resolve
 
 #: A round's rows by table, plus its state and seconds.
 Record = dict[str, Any]
@@ -34,7 +35,7 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
     """Yield one record per round, from the beginning or from a state; the same state gives the same records."""
     if state is None:
         begun = time.perf_counter()
-        state, tuning = tune(federation, State.initial(federation), trainer)
+        state, tuning = tune(federation, initial_state(federation), trainer)
         yield _finished(_initial_record(federation, state, tuning), state, begun)
     for t in range(state.t, federation.config.rounds):
         begun = time.perf_counter()
@@ -44,6 +45,12 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
         state = replace(result.state, phi=outer.phi, outer=outer.memory) if outer else result.state
         record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
         yield _finished(record, state, begun)
+
+
+def initial_state(federation: Federation) -> State:
+    """Return the state before round 0, with the controller that the config starts from."""
+    state, begin = State.initial(federation), resolve(CONTROLLERS[federation.config.controller])
+    return replace(state, phi={**state.phi, "controller": begin(federation.config)}) if begin else state
 
 
 def _finished(record: Record, state: State, begun: float) -> Record:
