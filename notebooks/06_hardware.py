@@ -84,8 +84,9 @@ print(dry_run(validated, config, fresh=True))
 # ## Four curves
 #
 # *noiseless*: exact probabilities. *sampled*: with shots. *device noise*: the transpiled circuit under the backend's
-# calibration (the `density` engine). *SamplerV2*: the backend itself, through IBM's runtime client, on a smaller
-# stratified part of the samples, as the legend says. All jobs go into one batch, one broadcast PUB a checkpoint, and
+# calibration (the `density` engine). *SamplerV2*: the backend itself, through IBM's runtime client. All four are of the
+# same samples, because another choice of samples would move a curve as much as noise does; the grey line is the
+# noiseless model on more samples, as the legend says. All jobs go into one batch, one broadcast PUB a checkpoint, and
 # into a ledger; running this cell again fetches them instead of submitting.
 
 # %%
@@ -93,7 +94,7 @@ validation = validate(validated, config)
 figures.real_ibm_validation(validation).save(figures_dir(profile), panels=True)
 
 # %% [markdown]
-# *What to see.* How closely the other three curves follow the noiseless one: noise shrinks every probability towards
+# *What to see.* How closely the other three curves follow the broken one: noise shrinks every probability towards
 # one half, but the decision needs only the side that it falls on. What remains between the methods is training, not
 # the device. The title says whether a quantum computer was involved.
 

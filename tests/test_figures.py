@@ -13,6 +13,7 @@ from test_architecture import PACKAGE, imports
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import cost_table
+from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level
 from qfl_core.analysis.variation import variation, variation_table, variation_text
 from qfl_core.config import load_profile
@@ -54,6 +55,20 @@ def test_every_figure_is_labelled_and_tells_its_origin(sheets):
         assert len(panels) == len(sheet.panels), sheet.name
         assert all(axis.get_xlabel() and axis.has_data() for axis in panels), sheet.name
         assert "data: stand-in" in figure.get_supxlabel(), sheet.name
+
+
+def test_the_paper_s_numbers_stand_at_the_end_of_the_rounds_in_the_methods_colours(study):
+    sheet = results.federated_metrics(study, "federated", "baf")
+    figure, last = sheet.draw(), int(study.rounds["round"].max())
+    for axis, metric in zip(figure.axes, results.FEDERATED, strict=True):
+        marks = [line for line in axis.lines if line.get_marker() == "<"]
+        drawn = {mark.get_color(): (list(mark.get_xdata()), list(mark.get_ydata())) for mark in marks}
+        expected = {name: PAPER["baf", metric][name] for name in ("default-qfl", "duqfl-prox")}
+        assert drawn == {METHOD_COLOURS[name]: ([last], [value]) for name, value in expected.items()}
+        assert axis.get_xlim() == pytest.approx((0, last), abs=0.05 * last)
+        assert axis.get_title().endswith(", BAF")
+    assert [text.get_text() for text in figure.legends[0].get_texts()].count(results.PAPER_LABEL) == 1
+    plt.close(figure)
 
 
 def test_every_panel_of_results_has_the_line_of_the_untrained_model(sheets, study):

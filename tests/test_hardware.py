@@ -299,6 +299,7 @@ def test_intervals_hold_the_score_and_shrink_with_shots():
 def test_local_mode_gives_all_curves_with_the_kind_that_ran(local):
     _, validation = local
     assert validation.kinds == {
+        "all": "exact",
         "noiseless": "exact",
         "shots": "shots",
         "noise": "noisy",
@@ -306,7 +307,10 @@ def test_local_mode_gives_all_curves_with_the_kind_that_ran(local):
         "corrected": "fake",
     }
     assert set(validation.workload["kind"]) == {"fake"}
-    assert len(validation.curves) == 2 * 3 * 5
+    assert len(validation.curves) == 2 * 3 * 6
+    samples = validation.curves.groupby("curve")["samples"].unique().map(list)
+    assert samples.pop("all") == [16]
+    assert all(found == [5] for found in samples)
 
 
 def test_local_mode_agrees_with_the_density_engine(runs, local):
@@ -432,7 +436,13 @@ def texts(figure) -> str:
 def test_the_figures_say_what_ran_and_that_no_quantum_computer_did(local):
     _, validation = local
     shown = texts(figures.real_ibm_validation(validation).draw())
-    for words in ("noiseless (exact, 16", "device noise (noisy, 16", "SamplerV2 (fake, 5 samples)", "stand-in"):
+    for words in (
+        "noiseless (exact, 16",
+        "noiseless (exact, 5",
+        "device noise (noisy, 5",
+        "SamplerV2 (fake, 5 samples)",
+        "stand-in",
+    ):
         assert words in shown
     assert "nothing ran on a quantum computer" in shown
     ledger = texts(figures.ibm_workload_evidence(validation).draw())

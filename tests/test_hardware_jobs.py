@@ -79,7 +79,7 @@ def test_one_batch_holds_one_broadcast_pub_a_checkpoint_and_never_a_session(runs
     assert shapes == [(1, 3)] * 4
     assert {asked["params"]["pubs"][0].shots for asked in api.submissions} == {64}
     assert states(tmp_path) == DONE
-    assert set(validation.curves["curve"]) == {"noiseless", "shots", "noise", "execution", "corrected"}
+    assert set(validation.curves["curve"]) == {"all", "noiseless", "shots", "noise", "execution", "corrected"}
     assert validation.workload["qpu_seconds"].tolist() == [3.0, 3.0, 3.0]
 
 
@@ -270,6 +270,7 @@ def test_only_the_client_s_own_chain_of_objects_is_labelled_hardware(runs, tmp_p
     assert not any(name.startswith("local") for name in validation.workload["job_id"])  # the ids are the evidence
     assert validation.workload["created"].all()
     assert validation.kinds == {
+        "all": "exact",
         "noiseless": "exact",
         "shots": "shots",
         "noise": "noisy",

@@ -19,6 +19,7 @@ from qfl_core.hardware.pipeline import Validation
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
 CURVES = {
+    "all": ("noiseless", "0.75", "", "-"),
     "noiseless": ("noiseless", "0.35", "", "--"),
     "shots": ("sampled", SAFE[2], "s", "-"),
     "noise": ("device noise", SAFE[1], "^", "-"),
@@ -28,7 +29,10 @@ SIDEWAYS = 0.08  # of a checkpoint, so that intervals do not hide each other
 
 
 def real_ibm_validation(validation: Validation) -> Sheet:
-    """Return accuracy over checkpoints, one panel per method, four curves with their shot intervals."""
+    """Return accuracy over checkpoints, one panel per method, with shot intervals.
+
+    The grey line is of all samples; the other curves are of the samples that the backend executed.
+    """
     methods = list(validation.curves["method"].unique())
     names = {"duqfl-prox": "ibm_duqfl_prox", "default-qfl": "ibm_default_qfl"}
     panels = {
@@ -50,9 +54,9 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
         kinds = ", ".join(found["kind"].unique())
         label = f"{name} ({kinds}, {found['samples'].iloc[0]} samples)"
         spread = [found["accuracy"] - found["accuracy_low"], found["accuracy_high"] - found["accuracy"]]
-        step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (place - 1.5)
+        step = (found["checkpoint"].diff().min() or 1) * SIDEWAYS * (place - 2.5)
         line = {"color": colour, "label": label, "marker": marker, "markersize": 3.5, "linestyle": dashes}
-        if curve == "noiseless":
+        if curve in ("all", "noiseless"):
             axis.plot(found["checkpoint"], found["accuracy"], **line)
         else:
             axis.errorbar(

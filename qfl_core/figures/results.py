@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.inference import intervals
+from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level, level_facts
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import METHOD_COLOURS, Look, method_colour, steady
@@ -45,8 +46,14 @@ def curve(axis: Axes, found: pd.DataFrame, **line: Any) -> None:
     """Draw one curve of :func:`curves_of` over rounds, with its interval as a band."""
     axis.plot(found["round"], found["mean"], marker="o", markersize=2.5, **line)
     axis.fill_between(found["round"], found["low"], found["high"], color=line["color"], alpha=0.15, linewidth=0)
+    over_rounds(axis, found)
+
+
+def over_rounds(axis: Axes, found: pd.DataFrame) -> None:
+    """Let the axis reach from round 0, the untrained model, to the last round of ``found``, but for half a mark."""
+    last = found["round"].max()
+    axis.set(xlabel="round", xlim=(-0.02 * last, 1.02 * last))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_xlabel("round")
 
 
 def method_curves(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
@@ -74,6 +81,23 @@ def untrained_line(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
 _DASHES = ("--", ":", (0, (9, 2)))
 
 
+#: What a legend calls the paper's own numbers.
+PAPER_LABEL = "paper, last round"
+
+
+def paper_marks(axis: Axes, numbers: Mapping[str, float], last: int) -> None:
+    """Draw the paper's numbers of the last round as triangles at the right edge, each in its method's colour.
+
+    Parameters
+    ----------
+    numbers : by method, as in :data:`qfl_core.analysis.paper.PAPER`.
+    """
+    for place, (method, value) in enumerate(numbers.items()):
+        look: Look = {"color": method_colour(method), "markeredgecolor": "0.1", "markeredgewidth": 0.6}
+        label = PAPER_LABEL if place == 0 else None
+        axis.plot([last], [value], marker="<", markersize=6, linestyle="", clip_on=False, zorder=4, label=label, **look)
+
+
 def reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
     """Draw what classical models score as horizontal lines."""
     for (name, value), dashes in zip(references.items(), _DASHES, strict=False):
@@ -92,11 +116,27 @@ def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
             curves=curves_of(study.rounds, metric),
             references={} if _is_gap(metric) else study.references(),
             metric=metric,
-            title=title,
+            title=titled(title, study.track),
+            paper=_papers(study, metric),
         )
         for metric, (title, label) in FEDERATED.items()
     }
     return Sheet(name, panels, level_facts(study), legend=7)
+
+
+#: What titles call the tracks.
+TRACK_TITLES = {"baf": "BAF", "genome": "genome", "baf-clean": "BAF clean", "genome-clean": "genome clean"}
+
+
+def titled(title: str, track: str) -> str:
+    """Return a panel's title with the track, so that a panel that stands alone says which data it shows."""
+    return f"{title}, {TRACK_TITLES.get(track, track)}"
+
+
+def _papers(study: Study, metric: str) -> dict[str, float]:
+    """Return the paper's numbers of those methods that the study holds."""
+    numbers = PAPER.get((study.track, metric), {})
+    return {method: numbers[method] for method in study.methods if method in numbers}
 
 
 def _is_gap(metric: str) -> bool:
@@ -104,15 +144,24 @@ def _is_gap(metric: str) -> bool:
 
 
 def _federated(
-    axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], metric: str, title: str, suffix: str = ""
+    axis: Axes,
+    curves: pd.DataFrame,
+    references: Mapping[str, float],
+    metric: str,
+    title: str,
+    paper: Mapping[str, float],
+    suffix: str = "",
 ) -> None:
     method_curves(axis, curves, suffix)
+    paper_marks(axis, paper, int(curves["round"].max()))
     reference_lines(axis, references)
     axis.set(title=title, ylabel="lower is better" if _is_gap(metric) else "accuracy")
 
 
 def classification_curves(study: Study, name: str, metrics: Mapping[str, str], fairness: bool = False) -> Sheet:
     """Return classification metrics over rounds, test solid and validation dashed; ``fairness`` adds that panel.
+
+    Bands are the intervals of the test curves; those of validation would hide them.
 
     ROC-AUC carries the references, and every panel the untrained model's test score where the study holds its runs.
     """
@@ -122,7 +171,7 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
             _classification,
             curves=curves_of(table, metric, ("method", "part")),
             references=study.references("roc_auc") if metric == "roc_auc" else {},
-            title=title,
+            title=titled(title, study.track),
         )
         for metric, title in metrics.items()
     }
@@ -130,20 +179,31 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
         metric = "fairness_gap"
         curves, title = curves_of(study.rounds, metric), FEDERATED[metric][0]
         panels["client_fairness_epochs"] = partial(
-            _federated, curves=curves, references={}, metric=metric, title=title, suffix=", test"
+            _federated,
+            curves=curves,
+            references={},
+            metric=metric,
+            title=titled(title, study.track),
+            paper=_papers(study, metric),
+            suffix=", test",
         )
     return Sheet(name, panels, level_facts(study), legend=6)
 
 
 def _classification(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
     for method in trained(curves):
-        for part, dashes, shown in (("test", "-", "test"), ("val", "--", "validation")):
-            mine = curves[(curves["method"] == method) & (curves["part"] == part)]
-            label = f"{METHODS[method].label}, {shown}"
-            curve(axis, mine, color=METHOD_COLOURS[method], linestyle=dashes, label=label)
+        mine, look = curves[curves["method"] == method], {"color": METHOD_COLOURS[method]}
+        val = mine[mine["part"] == "val"]
+        label = _named(method, "val")
+        axis.plot(val["round"], val["mean"], linestyle="--", linewidth=0.9, zorder=1.8, label=label, **look)
+        curve(axis, mine[mine["part"] == "test"], label=_named(method, "test"), **look)
     untrained_line(axis, curves[curves["part"] == "test"], ", test")
     reference_lines(axis, references)
     axis.set(title=title, ylabel="")
+
+
+def _named(method: str, part: str) -> str:
+    return f"{METHODS[method].label}, {'validation' if part == 'val' else part}"
 
 
 #: What a circuit execution is spent on, in the order of the stack.
@@ -166,5 +226,5 @@ def _cost(axis: Axes, table: pd.DataFrame, track: str) -> None:
         axis.barh(table.index, table[purpose] / 1e3, left=left / 1e3, color=colour, label=purpose)
         left += table[purpose]
     axis.invert_yaxis()
-    axis.set(title=f"{track}: circuits a round", xlabel="thousand circuit executions", ylabel="")
+    axis.set(title=titled("Circuits per round", track), xlabel="thousand circuit executions", ylabel="")
     axis.grid(visible=False, axis="y")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
+from qfl_core.engines.qnn import QNN
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, Look
 
@@ -134,3 +136,26 @@ def _overview(axis: Axes) -> None:
     _label(axis, 7.55, 1.25, r"$L_{meta}$", _BLUE)
     _arrow(axis, (1.6, 1.62), (1.6, 3.38), _BLUE)
     _label(axis, 1.45, 2.15, r"$\phi^{(t+1)}$", _BLUE, ha="right")
+
+
+def circuit(features: int, ansatz_reps: int = 3) -> Sheet:
+    """Return the QNN's circuit: the feature map's gates on two features, and the whole ansatz.
+
+    The feature map is shown for one pair of features and one repetition, because all pairs have the same three gates.
+    """
+    panels = {
+        "feature_map": partial(_feature_map, title=f"Feature map: one pair of the {features} features, one repetition"),
+        "ansatz": partial(_ansatz, features=features, reps=ansatz_reps),
+    }
+    return Sheet("circuit", panels, ("drawn by Qiskit",), size=(4.6, 2.6))
+
+
+def _feature_map(axis: Axes, title: str) -> None:
+    QNN(2, feature_map_reps=1).feature_map.draw("mpl", ax=axis, fold=-1)
+    axis.set_title(title)
+
+
+def _ansatz(axis: Axes, features: int, reps: int) -> None:
+    qnn = QNN(features, ansatz_reps=reps)
+    qnn.ansatz.draw("mpl", ax=axis, fold=-1)
+    axis.set_title(f"Ansatz: {qnn.num_weights} weights; then the parity of the measured bits")

@@ -48,12 +48,12 @@ class HardwareConfig(Settings):
         ("duqfl-prox", "default-qfl"), _several(one_of(METHOD_NAMES), "a list of methods"), "whose checkpoints"
     )
     checkpoints: int = setting(11, integer(2, 1000), "global models of a run, evenly spaced, first and last included")
-    samples: int = setting(200, integer(2, 100_000), "test samples of the simulated curves, stratified by label")
+    samples: int = setting(200, integer(2, 100_000), "test samples of the exact curve, stratified by label")
     local_samples: int = setting(
         40,
         integer(2, 100_000),
-        "test samples that the backend itself executes, a stratified part of those: local mode simulates some twenty "
-        "circuits per second, and a device is paid by the second",
+        "test samples of all other curves, a stratified part of those: the backend executes them, local mode simulates "
+        "some twenty circuits per second, and a device is paid by the second",
     )
     shots: int = setting(1024, integer(1, 100_000), "measurements per circuit")
     mitigation: tuple[str, ...] = setting(

@@ -1,5 +1,8 @@
-"""The four curves of the paper's validation figure, each with its shot interval and the kind of what computed it.
+"""The curves of the paper's validation figure, each with its shot interval and the kind of what computed it.
 
+All curves but the first are of the samples that the backend executes, so that they differ by nothing else.
+
+all          exact probabilities on all samples of the plan                             exact
 noiseless    exact probabilities of the circuit                                         exact
 shots        the same, sampled                                                          shots
 noise        the transpiled circuit under the backend's calibration, sampled            noisy
@@ -28,8 +31,8 @@ METRICS = ("accuracy", "roc_auc", "tvd")
 
 
 def simulated_curves(plan: Plan) -> pd.DataFrame:
-    """Return the three simulated curves of all methods, on the plan's samples."""
-    shots, seed, y = plan.config.shots, plan.config.seed, plan.samples.y
+    """Return the simulated curves of all methods: on the executed samples, and the exact one on all samples, too."""
+    shots, seed, y = plan.config.shots, plan.config.seed, plan.local.y
     exact = make_engine("statevector", plan.qnn)
     noisy = plan.device.density()
     ideal = plan.qnn.circuit.decompose()
@@ -37,13 +40,16 @@ def simulated_curves(plan: Plan) -> pd.DataFrame:
     physical = {"depth": plan.device.depth, "two_qubit_gates": plan.device.two_qubit_gates}
     rows = []
     for number, one in enumerate(plan.series):
-        p0 = exact.probabilities(exact.encode(plan.samples.X), one.weights)
-        p1 = noisy.probabilities(noisy.encode(plan.samples.X), one.weights)
+        whole = exact.probabilities(exact.encode(plan.samples.X), one.weights)
+        p0 = exact.probabilities(exact.encode(plan.local.X), one.weights)
+        p1 = noisy.probabilities(noisy.encode(plan.local.X), one.weights)
         for c, checkpoint in enumerate(one.rounds):
             facts = {"method": one.method, "seed": one.seed, "checkpoint": int(checkpoint), "samples": len(y)}
             rng = stream(seed, "hardware-shots", number, c)
-            certain = with_interval(y, p0[c], p0[c : c + 1], p0[c])
-            rows.append(facts | {"curve": "noiseless", "kind": exact.kind, "shots": 0} | logical | certain)
+            for curve, part, p in (("all", plan.samples, whole), ("noiseless", plan.local, p0)):
+                certain = with_interval(part.y, p[c], p[c : c + 1], p[c])
+                told = {"samples": len(part.y), "curve": curve, "kind": exact.kind, "shots": 0}
+                rows.append(facts | told | logical | certain)
             for curve, p, kind, size in (("shots", p0, "shots", logical), ("noise", p1, noisy.kind, physical)):
                 measured = sample(p[c], shots, rng)
                 again = rng.binomial(shots, np.broadcast_to(measured, (REPEATS, len(y)))) / shots
