@@ -1,5 +1,6 @@
 """The command line: one program for all commands; bad input in one line, before any work; plugins of one's own."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
