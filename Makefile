@@ -7,8 +7,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 # The interpreter: the one named by PYTHON=, else the first that is new enough.
-PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
-    $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))) python3)
+new-enough = $(shell $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(1))
+PYTHON ?= $(or $(call new-enough,python3),$(call new-enough,python3.13),$(call new-enough,python3.12),\
+    $(call new-enough,python3.11),$(call new-enough,python),python3)
 VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
@@ -84,11 +85,20 @@ endif
 define number
 .PHONY: notebook-$(firstword $(subst _, ,$(notdir $(1))))
 notebook-$(firstword $(subst _, ,$(notdir $(1)))): $(1)
+	@echo "$(1) is up to date"
 endef
 $(foreach target,$(EXECUTED:.ipynb=),$(eval $(call number,$(target).ipynb)))
 
 notebook-NN: ## Run one notebook and those it reads from, e.g. make notebook-03
 	@echo "name a number: $(foreach n,$(NOTEBOOKS),notebook-$(firstword $(subst _, ,$(notdir $(n)))))"
+
+.PHONY: demo
+demo: setup ## Train all seven methods once, on one seed, and show the picture: a first look within a minute (DATASET=baf)
+	@$(PY) -m tools.demo --dataset $(or $(DATASET),genome)
+
+.PHONY: readme
+readme: setup ## Write the README's numbers from figures/tables
+	@$(PY) -m tools.readme
 
 .PHONY: figures
 figures: setup ## Redraw every figure and table from saved results, without training
@@ -106,9 +116,17 @@ protocol-search: setup ## Search the readings of the paper's open points complet
 metatrain: setup ## Train the controller over many federations (PROFILE=); configs with controller=pretrained start from it
 	@QFL_OFFLINE=1 $(PY) -m qfl_core metatrain --profile $(PROFILE)
 
+.PHONY: real
+real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
+	@$(PY) -m qfl_core real --profile $(PROFILE)
+
+.PHONY: error-rates
+error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
+	@$(PY) -m tools.error_rates
+
 .PHONY: lab
-lab: setup ## Open the notebooks in JupyterLab
-	@QFL_PROGRESS=on $(PY) -m jupyterlab notebooks
+lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
+	@QFL_PROGRESS=on $(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(if $(PORT),--port=$(PORT)) notebooks
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
@@ -156,7 +174,7 @@ test-load: setup ## Repeat the tests that start processes or wait for locks on a
 	@$(PY) tests/under_load.py $(or $(TIMES),20)
 
 .PHONY: mutation
-mutation: setup ## Break Algorithms 1 to 3 in known ways, one at a time: a test must notice each
+mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each
 	@$(PY) tests/mutation.py
 
 .PHONY: lint

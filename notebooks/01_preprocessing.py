@@ -151,13 +151,15 @@ figures.leak_audit(leaks, facts["genome"]).save(folder)
 # ## How faithful is the stand-in?
 #
 # The stand-ins are generated from published summary statistics alone. These tables compare what is in use here with
-# the published figures; `ok` says whether the difference is within the stated tolerance.
+# the published figures; `ok` says whether the difference is within the stated tolerance. One row has no published
+# figure: how wide the frauds lie in the four components, beside legitimate rows.
 
 # %%
 real = baf.official_frame(configs["baf"].source)
 table = fidelity.baf_fidelity(baf.standin_frame(), seeds=seeds, real=real)
-print(f"{table.ok.sum()} of {len(table)} quantities are within their tolerance; the figures that matter most:")
-table.tail(7)
+stated = table.dropna(subset=["published"])
+print(f"{stated.ok.sum()} of {len(stated)} quantities are within their tolerance; the figures that matter most:")
+table.tail(8)
 
 # %%
 sequences, _, provenance = genome.genome_sequences(configs["genome"].source)

@@ -109,7 +109,7 @@ print(f"largest difference between the sum by hand and the new global model: {se
 
 # %%
 print(f"meta-loss under plus: {second.outer.loss_plus:.4f}, under minus: {second.outer.loss_minus:.4f}")
-display(second.outer_step().T)
+display(second.outer_step())
 
 # %% [markdown]
 # *Your turn.* Change `client`, or the round in `walk(config, t=...)`, or a setting in

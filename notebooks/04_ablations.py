@@ -11,22 +11,26 @@
 # %% [markdown]
 # # 04 · Ablations: what does the work, on which data, and what does it depend on?
 #
-# Five questions, each with its runs, its picture and its numbers:
+# Seven questions, each with its runs, its picture and its numbers:
 #
 # 1. **Components.** Which part of DUQFL-Prox makes the difference?
-# 2. **Protocol.** Which reading of what the paper leaves open comes closest to what it prints and says?
-# 3. **Clean track.** What do the seven methods reach when the input encoding is sound?
-# 4. **Sensitivity.** Does the controller learn, and what else decides the result?
-# 5. **Extensions.** Do control variates and learned aggregation weights help?
+# 2. **Attribution.** What does each change add on the way from Default-QFL to DUQFL-Prox, and by what means?
+# 3. **Protocol.** Which reading of what the paper leaves open comes closest to what it prints and says?
+# 4. **Clean track.** What do the seven methods reach when the input encoding is sound?
+# 5. **Sensitivity.** Does the controller learn, and what else decides the result?
+# 6. **Extensions.** Do control variates and learned aggregation weights help?
+# 7. **Bad clients.** What do they ruin, what protects, and what does the protection cost?
 
 # %% tags=["parameters"]
 profile = "smoke"
 seeds = [0, 1]
 datasets = ["baf", "genome"]
 experiment = {}
+attribution = {}
 protocol = {}
 sensitivity = {}
 extensions = {}
+attacks = {}
 
 # %%
 import pandas as pd
@@ -34,17 +38,23 @@ from IPython.display import display
 
 from qfl_core import analysis
 from qfl_core.algorithm.methods import METHODS
+from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, studies
+from qfl_core.figures import attacks as attack_figures
+from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import protocol as protocol_figure
 from qfl_core.figures import results as figures
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attacks import attack_study
+from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.protocol import complete_search
 from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
+from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -81,7 +91,35 @@ for name, study in components.items():
     display(analysis.final_table(study.rounds))
 
 # %% [markdown]
-# ## 2 · Which protocol did the paper use?
+# ## 2 · What makes the difference?
+#
+# A chain from the untrained model to DUQFL-Prox that changes one thing at a time: Default-QFL calibrates its own rates;
+# *fixed rates* sets them to the paper's 0.13; *unfolding* cuts the same steps into K blocks; *controller* learns the
+# rates; *best unfold* uploads the unfold with the lowest validation loss; the *proximal term* makes it DUQFL-Prox. All
+# links share data, initial weights and seeds.
+#
+# With m the share of positives in the test set and q the share that a model calls positive,
+#
+# $$\mathrm{accuracy} = \underbrace{m q + (1-m)(1-q)}_{\text{a coin with the same calls}}
+# + \underbrace{2m(1-m)\,(\mathrm{recall}+\mathrm{specificity}-1)}_{\text{telling the classes apart}} ,$$
+#
+# so every gain in accuracy has two parts: one that a shifted threshold gives, and one that needs a better model.
+
+# %%
+chain = attribution_study(settings, settings.section("attribution", attribution), seeds)
+attribution_figure.attribution(chain).show()
+
+# %%
+print(chain.verdict())
+
+# %% [markdown]
+# *What to see.* The number beside a point is its paired difference from the point above, with the verdict. *Unfolding*
+# takes the same steps with other shots: its row shows what chance does. Hollow points have the other label mix in the
+# clients' validation parts, which only selection and the controller see. On BAF, where one row in ninety is positive,
+# accuracy gains are grey: fewer samples are called positive.
+
+# %% [markdown]
+# ## 3 · Which protocol did the paper use?
 #
 # The paper leaves points open: the loss, 5 or 10 clients, rounds and samples in a round, 5 to 10 SPSA iterations, the
 # clients' validation and test sets, the angle range, the initial weights, the local SPSA of the baselines. Each is a
@@ -113,7 +151,7 @@ of_winner = search.numbers[search.numbers["candidate"] == search.winner]
 of_winner.pivot(index=["track", "metric"], columns="method", values=["paper", "ours"]).round(3)
 
 # %% [markdown]
-# ## 3 · The clean track: what can be reached?
+# ## 4 · The clean track: what can be reached?
 #
 # The same clients, budget and methods, where the features describe the sample: 4-mer counts of a sequence, and for BAF
 # the encoding that validation prefers. The **pooled QNN** is the same circuit trained on all clients' data at once with
@@ -137,10 +175,27 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 # best are plain `z` maps, and the entangling `zz` map in [0, π], the paper's, is among the last.
 
 # %% [markdown]
-# ### All seven methods
+# ### Which settings? One rule for all methods
+#
+# Loss, client validation and samples in a round are the same for all methods of a track. What concerns some methods
+# alone has two levels for each: which SPSA, which moments, which outer update. Every method tries every combination,
+# scored on the validation part with seeds that no result uses, and has its own best level; taken is the combination
+# with the best mean over the seven methods. An asterisk marks the best of a column: what a method would have taken for
+# itself. The second table tells what the common combination costs each method, the third what the levels score.
 
 # %%
 tracks = [f"{name}{CLEAN}" for name in datasets if f"{name}{CLEAN}" in settings.experiment]
+tuned = {name: tuning_study(settings, name, section["tuning"]) for name in tracks}
+for name, found in tuned.items():
+    print(f"{name}, validation {found.score.replace('_', '-')}; taken: {found.chosen}")
+    display(found.table())
+display(pd.concat([found.costs() for found in tuned.values()], ignore_index=True))
+pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
+
+# %% [markdown]
+# ### All seven methods
+
+# %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
 runs = {name: get_study(settings, name, [*METHODS, UNTRAINED], settings.for_studies(seeds)) for name in tracks}
 clean = {name: clean_study(study, scores[name]) for name, study in runs.items()}
@@ -160,7 +215,27 @@ for name in tracks:
     display(clean[name].table())
 
 # %% [markdown]
-# ## 4 · Sensitivity
+# ### Why is the fairness gap on clean BAF close to 1?
+#
+# Because every upload predicts the class that its client has most of. Half of the clients train on chunks with mostly
+# legitimate rows, the others on chunks with mostly frauds, and a model that fits its chunk also learns how frequent
+# frauds are there. The test set, which all clients share, is 99 % legitimate: the uploads of the first half are nearly
+# always right, those of the second half nearly always wrong, and the distance between them is the fairness gap. The
+# average of all uploads, the global model, takes neither side.
+
+# %%
+for name in tracks:
+    print(name)
+    display(side_rates(runs[name]))
+
+# %% [markdown]
+# *What to see.* Accuracy of both sides, and `yes`, the share of test samples that an upload calls label 1. Where recall
+# of one side and specificity of the other are both high, the uploads differ in their threshold and not in what they
+# know: ROC-AUC, which needs no threshold, is the score to compare on this track. On genome both labels are equally
+# frequent in the test set, so that both sides lose equally and the gap stays small.
+
+# %% [markdown]
+# ## 5 · Sensitivity
 #
 # ### Does the controller learn?
 #
@@ -169,8 +244,9 @@ for name in tracks:
 # $$\phi \leftarrow \phi - \alpha_{\mathrm{out}}\,
 # \frac{\mathcal{L}_{\mathrm{meta}}(\phi + c\Delta) - \mathcal{L}_{\mathrm{meta}}(\phi - c\Delta)}{2c}\,\Delta .$$
 #
-# The same runs with $\phi$ frozen keep $\eta = \delta = 0.13$ throughout. Both start from the same weights and see the
-# same data, so seeds are paired.
+# The profile refines in every round with rate 3 and standardised features; the first edition of the protocol search had
+# every fifth round, rate 1 and raw features. The same runs with $\phi$ frozen keep $\eta = \delta = 0.13$ throughout.
+# All start from the same weights and see the same data, so seeds are paired.
 
 # %%
 section = settings.section("sensitivity", sensitivity)
@@ -202,7 +278,7 @@ for name in SETTINGS:
 # more than anything that the method does; ROC-AUC does not.
 
 # %% [markdown]
-# ## 5 · Extensions: do they help?
+# ## 6 · Extensions: do they help?
 #
 # Two methods and a dataset that are not in the paper; [EXTENDING.md](../EXTENDING.md) shows how they are made and how
 # to add others. Each method is one of the paper's but for a single switch, so its seeds are paired with its base's:
@@ -230,3 +306,33 @@ print(extras.verdict())
 # by one, the intervals of the control variates lean towards more drift, not less, towards lower accuracy on BAF and
 # higher accuracy on breast cancer; each $c_i$ is itself an average of few noisy SPSA estimates. The learned weights
 # move by up to a quarter, and nothing else is seen to move with them.
+
+# %% [markdown]
+# ## 7 · Bad clients
+#
+# A share of the clients attacks. They add noise to their weights (*noise*), send their step backwards (*sign-flip*), or
+# backwards and twenty times as long (*scaling*); they all send the same reversed step (*collusion*), train on exchanged
+# labels (*label-flip*), or send honest weights and lie about their losses and scores, so that Algorithm 3 raises the
+# learning rate (*lying-trace*). Against them stand, each alone:
+#
+# - **mean**: the paper's weighted mean. Uploads that no training gives (absurd numbers) never count, here and in every
+#   run.
+# - **screening**: an upload does not count if its step, or the unsteadiness of its losses, is more than ten times the
+#   median of its round.
+# - **median**, **trimmed-mean**, **krum**, **multi-krum**: other rules than the mean, built for this share of bad
+#   clients; **clipped-mean** shortens steps to the median length.
+#
+# `attack`, `attackers`, `aggregation`, `tolerated` and `screening` are settings like any other.
+
+# %%
+attacked = attack_study(settings, settings.section("attacks", attacks))
+attack_figures.attacks(attacked).show()
+
+# %%
+print(attacked.verdict())
+
+# %% [markdown]
+# *What to see.* A plus marks a defence that is shown to be better than the mean under the same attack, a minus one that
+# is shown to be worse; in the column of the mean, a minus marks an attack that is shown to harm. The row "nobody
+# attacks" is what a defence costs: clients with skewed labels have honest uploads that differ, and a rule that trusts
+# the middle may lose what the others have learnt.

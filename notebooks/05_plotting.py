@@ -32,11 +32,14 @@ from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
 from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
 from qfl_core.analysis.kept import kept
+from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.analysis.variation import variation_table
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures import apply_style, schematics
+from qfl_core.figures import attacks as attack_figures
+from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import extras as extra_figures
@@ -46,12 +49,15 @@ from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
 from qfl_core.hardware import HardwareConfig
 from qfl_core.runs.study import get_study
+from qfl_core.studies.attacks import attack_study
+from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
 from qfl_core.studies.protocol import complete_search
 from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 from qfl_core.studies.theory import check_theory
+from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -164,8 +170,8 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The clean track, the protocol search, the choice of BAF's encoding, what the method depends on and the extensions:
-# notebook 04 shows these pictures and says what to see in them; here they are only written.
+# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on, the
+# extensions and the attacks: notebook 04 shows these pictures and says what to see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -177,6 +183,10 @@ for name in tracks:
     study_figures.clean_track(clean[name], name.replace("-", "_")).save(folder, show=False)
 
 # %%
+chain = attribution_study(settings, settings.section("attribution", {}), seeds, train=False)
+attribution_figure.attribution(chain).save(folder, show=False)
+
+# %%
 search = complete_search()
 protocol_figure.protocol_search(search).save(folder, show=False)
 
@@ -184,6 +194,7 @@ protocol_figure.protocol_search(search).save(folder, show=False)
 section = settings.section("protocol", {})
 encodings = encoding_search(settings, "baf-clean", section["encodings"], train=False)
 study_figures.encoding_validation(encodings, "baf_encodings").save(folder, show=False)
+tuned = {name: tuning_study(settings, name, section["tuning"], train=False) for name in tracks}
 
 # %%
 section = settings.section("sensitivity", {})
@@ -199,12 +210,17 @@ for name, setting in SETTINGS.items():
 extras = extras_study(settings, settings.section("extensions", {}), train=False)
 extra_figures.extensions(extras).save(folder, show=False)
 
+# %%
+attacked = attack_study(settings, settings.section("attacks", {}), train=False)
+attack_figures.attacks(attacked).save(folder, show=False)
+
 # %% [markdown]
 # ## Which of the paper's claims hold here?
 #
 # Each claim is a list of parts, each part one number per seed, with what must come out of it. A part *holds* where an
 # exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
-# interval lies on the claimed side; it *fails* where both say the opposite; otherwise the seeds do not settle it.
+# interval lies on the claimed side; it *fails* where both say the opposite; it is *absent* where an effect as large as
+# the margin, the smallest one worth claiming, is excluded; otherwise the seeds do not settle it.
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
@@ -238,11 +254,20 @@ sources = {name: str(study.rounds["source"].iloc[0]) for name, study in shown.it
 search.write(write)
 for name, found in clean.items():
     tables.write_table(found.table().reset_index(), f"clean_{name.removesuffix(CLEAN)}", write)
+    tables.write_table(tuned[name].table().reset_index(), f"clean_{name.removesuffix(CLEAN)}_tuning", write)
+sides = pd.concat([side_rates(found.study).assign(track=name) for name, found in clean.items()], ignore_index=True)
+tables.write_table(sides[["track", *sides.columns.drop("track")]], "clean_client_sides", write)
+costs_of_tuning = pd.concat([found.costs() for found in tuned.values()], ignore_index=True)
+tables.write_table(costs_of_tuning, "clean_tuning_costs", write)
+levels_of_tuning = pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
+tables.write_table(levels_of_tuning, "clean_tuning_levels", write)
 tables.write_table(tables.configuration_table(settings), "configuration", write)
 tables.write_table(tables.datasets_table(settings, sources), "datasets", write)
 tables.write_table(tables.notation_table(), "notation", write)
 tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
+tables.write_table(chain.table(), "attribution", write)
+tables.write_table(attacked.differences, "attacks", write)
 traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
 tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
 tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)

@@ -26,6 +26,10 @@ COMMANDS = {
         "qfl_core.studies.metatrain.command:add_metatrain",
         "train the controller over many federations, for controller='pretrained'",
     ),
+    "real": (
+        "qfl_core.studies.real.command:add_real",
+        "train on the real files of QFL_DATA_DIR, and compare the claims with the stand-ins'",
+    ),
     "hardware": ("qfl_core.hardware.command:add_hardware", "validate trained models on a simulated or real device"),
     "federate": (
         "qfl_core.network.command:add_federate",

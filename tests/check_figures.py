@@ -44,6 +44,7 @@ OURS = (
     "baf_clean",
     "genome_clean",
     "cost_per_method",
+    "attribution",
     "claims_baf",
     "claims_genome",
     "protocol_search",
@@ -51,6 +52,7 @@ OURS = (
     "controller_learning",
     "sensitivity_mu",
     "extensions",
+    "attacks",
     "noise_study",
 )
 TABLES = (
@@ -60,9 +62,11 @@ TABLES = (
     "qualitative_comparison",
     "notation",
     "final_metrics",
+    "attribution",
     "clean_baf",
     "clean_genome",
     "extensions",
+    "attacks",
     "train_test_gap_shift",
     "controller_variation",
 )

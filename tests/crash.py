@@ -1,4 +1,4 @@
-"""Runs that end badly, for test_runs.py: ``python crash.py <scenario> <folder>`` in a process without threads.
+"""Runs that end badly, for test_runs.py: ``python crash.py <scenario> <folder> <commit>`` in a process without threads.
 
 Every run is a forked child, so that it can be killed; the folders are left for the test to judge.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from planted import planted_splits, small
 
 from qfl_core.base.errors import RunError
-from qfl_core.runs import run_experiment
+from qfl_core.runs import identity, run_experiment
 
 SETTINGS = {"rounds": 3, "outer_period": 2}
 SPLITS = planted_splits()
@@ -85,15 +85,21 @@ def ended_after(seconds, folder):
     run(folder)
 
 
+def seconds_of_children() -> float:
+    """Return the seconds of a core that all ended children have used; git, asked for the commit, is one of them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def any_moment(folder):
     """End a run again and again, at moments that nobody chose, then let it end by itself.
 
     Seconds of a core, unlike those of a clock, do not depend on what else the machine does. So the first moment is
     always within the run.
     """
+    before = seconds_of_children()
     wait(fork(run, folder / "whole"))
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    whole, rng, codes = used.ru_utime + used.ru_stime, random.Random(), []
+    whole, rng, codes = seconds_of_children() - before, random.Random(), []
     for attempt in range(4):
         for moment in (0.2, rng.uniform(0, 1), rng.uniform(0, 1), rng.uniform(0, 1)):
             codes.append(wait(fork(ended_after, moment * whole, folder / f"{attempt}")))
@@ -131,6 +137,8 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
+    # The commit that the test saw: somebody may edit files, and so make the checkout "-dirty", while the tests run.
+    identity.commit = lambda: sys.argv[3]
     # Done once here, what a run imports and remembers is inherited by every child.
     for name in ("duqfl-prox", "adam-qfl"):
         run(Path(sys.argv[2]) / "warm", method=name)

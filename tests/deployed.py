@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import struct
@@ -103,13 +104,15 @@ class Gates:
 
 
 class CuttingProxy:
-    """Forwards connections to a port of this machine, and cuts each after so many bytes in either direction.
+    """Forwards connections to a port of this machine, and cuts every one of them in mid-message.
 
-    Half of the connections end as if the other side had closed them, half as if it had never been there.
+    Every second connection is cut after ``few`` bytes in both directions together, the others after ``many``. So a
+    message of fewer than ``many`` bytes gets through at the second try of its node, and no test waits for luck. Half of
+    the connections end as if the other side had closed them, half as if it had never been there.
     """
 
-    def __init__(self, port: int, limit: int):
-        self.target, self.limit, self.cuts = port, limit, 0
+    def __init__(self, port: int, few: int, many: int):
+        self.target, self.limits, self.cuts = port, itertools.cycle((few, many)), 0
         self.server = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -132,7 +135,7 @@ class CuttingProxy:
         except OSError:
             near.close()
             return
-        left = [self.limit]
+        left = [next(self.limits)]
         for source, sink in ((near, far), (far, near)):
             threading.Thread(target=self._forward, args=(source, sink, left), daemon=True).start()
 

@@ -1,7 +1,9 @@
-"""Wrong versions of Algorithms 1 to 3, one at a time: ``make mutation`` tells which of them a test notices.
+"""Wrong versions of the source, one at a time: ``make mutation`` tells which of them a test notices.
 
-Each changes one fragment of a copy of the package and runs the tests of its algorithm there, up to the first failure.
-All must be killed. ``test_mutation.py`` holds that every fragment is still in the source.
+Some are wrong versions of Algorithms 1 to 3, others would lose a researcher's result: a run filed under the wrong data,
+an old run returned for a changed method, a damaged file taken for a whole one. Each changes one fragment of a copy of
+the package and runs the tests of its room there, up to the first failure. All must be killed. ``test_mutation.py``
+holds that every fragment is still in the source.
 """
 
 from __future__ import annotations
@@ -20,27 +22,38 @@ ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("qfl_core", "tests", "pyproject.toml")
 CLIENT, SERVER = ("test_client.py",), ("test_server.py",)
 META, SPSA = ("test_meta.py",), ("test_optimizers.py", "test_client.py")
+RUNS, DAMAGE, PLUGIN = ("test_runs.py",), ("test_damage.py",), ("test_plugin_identity.py",)
+SPLITS = tuple(
+    f"test_runs.py::test_{name}"
+    for name in (
+        "a_run_on_another_seeds_splits_is_never_returned_for_the_config_alone",
+        "every_value_of_every_split_is_part_of_its_digest",
+        "splits_that_contradict_the_config_are_refused_before_anything_is_written",
+    )
+)
+AT_ONCE = ("test_files.py", "test_simultaneous.py")
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A fragment of the source, what replaces it, and the test files that must notice."""
+    """A fragment of the source, what replaces it, the test files (or tests in them) that must notice, and its room."""
 
     name: str
     old: str
     new: str
     tests: tuple[str, ...]
+    room: str = "algorithm"
 
     def file(self, package: Path) -> Path:
-        """Return the module that holds the fragment, exactly once in the room of the paper."""
+        """Return the module that holds the fragment, exactly once in the room."""
         found = {
             path: path.read_text(encoding="utf-8").count(self.old)
-            for path in sorted((package / "algorithm").glob("*.py"))
+            for path in sorted((package / self.room).glob("*.py"))
         }
         held = {path: count for path, count in found.items() if count}
         if list(held.values()) != [1]:
             where = {path.name: count for path, count in held.items()} or "nowhere"
-            raise LookupError(f"{self.name}: {self.old!r} must be in qfl_core/algorithm once, and is in {where}")
+            raise LookupError(f"{self.name}: {self.old!r} must be in qfl_core/{self.room} once, and is in {where}")
         return next(iter(held))
 
 
@@ -101,6 +114,93 @@ MUTATIONS = (
         META,
     ),
     Mutation("refined a round too late", "done % period == 0", "t % period == 0", META),
+    # A result belongs to the config and the data that it is filed under
+    Mutation(
+        "splits filed as the config's own data",
+        "data_source(config).sha256 if splits is None else splits.digest",
+        "data_source(config).sha256",
+        SPLITS,
+        "runs",
+    ),
+    Mutation("splits known by their inputs alone", "(split.X, split.y, split.origin)", "(split.X,)", SPLITS, "data"),
+    Mutation("splits of any size accepted", "    if wrong:\n", "    if False:\n", SPLITS, "runs"),
+    # A changed method is another method
+    *(
+        Mutation(f"plugin known without {what}", old, new, PLUGIN, "runs/plugin_identity")
+        for what, old, new in (
+            ("its defaults", "            self.read(value.__defaults__)\n", ""),
+            ("its keyword defaults", "value.__kwdefaults__ or {}", "{}"),
+            ("its closure", "_closure(value))", "{})"),
+            ("the attributes of its function", "value.__dict__)", "{})"),
+            ("its globals", "                self._read_globals(value)\n", ""),
+            ("globals that a text names", "found | _quoted_names(code) if", "found if"),
+            ("the attributes of its objects", '"attribute", _attributes(value)', '"attribute", {}'),
+            ("its slots", "isinstance(member, types.MemberDescriptorType)", "member is None"),
+            (
+                "the end of its arrays",
+                "np.ascontiguousarray(value).tobytes()",
+                "np.ascontiguousarray(value).tobytes()[:99]",
+            ),
+            ("the shape of its arrays", "ascii(value.shape)", "ascii(value.size)"),
+            ("the attributes of its classes", '"attribute", found)', '"attribute", {})'),
+            ("its base classes", "self.read((type(value), *value.__bases__))", "pass"),
+            ("the values of its other files", "self._read_used(vars(module)[attribute], used)", "pass"),
+            ("a look at its edited file", "function.__code__ not in _compiled(file.read_bytes())", "False"),
+        )
+    ),
+    # Damaged and unfinished runs
+    Mutation(
+        "only errors of the disk are told",
+        "except Exception as error:  # because",
+        "except OSError as error:  #",
+        DAMAGE,
+        "runs",
+    ),
+    Mutation(
+        "changed files not looked for",
+        "if found.get(name) != sealed.get(name)]",
+        "if name not in found]",
+        DAMAGE,
+        "runs",
+    ),
+    Mutation(
+        "journal's lines not in a chain",
+        "following = _digest(digest, body)",
+        "following = line[11:75].decode()",
+        DAMAGE,
+        "runs",
+    ),
+    Mutation(
+        "journal's rounds not counted", 'if record["state"]["done"] != len(records):', "if False:", DAMAGE, "runs"
+    ),
+    Mutation("journal not mended", "            os.truncate(self.path, whole)\n", "", DAMAGE, "runs"),
+    Mutation("journal sealed without all rounds", "if not records or len(records) !=", "if 0 >", DAMAGE, "runs"),
+    Mutation("numbers that are not finite are kept", "                check_finite(record)\n", "", RUNS, "runs"),
+    Mutation(
+        "sealed before the last file is written",
+        """            write_bytes(self.path / PARAMS, _learnt(records))
+            write_text(self.path / DONE, _to_json(self.digests()))
+""",
+        """            write_text(self.path / DONE, _to_json(self.digests()))
+            write_bytes(self.path / PARAMS, _learnt(records))
+""",
+        RUNS,
+        "runs",
+    ),
+    # Several processes, and disks that cannot be written
+    Mutation("one temporary name for all", "{secrets.token_hex(8)}", "fixed", AT_ONCE, "base"),
+    Mutation("file written in place", "temporary = path.with_name(", "temporary = path or (", AT_ONCE, "base"),
+    Mutation("runs are not locked", "        lock.acquire()\n", "", AT_ONCE, "base"),
+    Mutation(
+        "finished run not looked for before the lock",
+        "found = None if repeat else _finished(config, results_dir, identity)\n    return found or _run(prepare(",
+        "found = None\n    return found or _run(prepare(",
+        RUNS,
+        "runs",
+    ),
+    Mutation(
+        "leftover journal must be removed", "with suppress(RunError):  # because a disk", "if True:  #", RUNS, "runs"
+    ),
 )
 
 

@@ -14,14 +14,18 @@ import pandas as pd
 
 matplotlib.use("Agg")
 
-from planted import planted_splits
+from planted import planted_splits, small
 from planted_claims import PlantedRun, device_table
 from planted_search import planted_stage
 
 from qfl_core import analysis
+from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import tables
+from qfl_core.analysis.gap import PARTS
+from qfl_core.analysis.inference import intervals
 from qfl_core.config import load_profile
-from qfl_core.figures import apply_style, claims, controller, data, protocol, results
+from qfl_core.data.partition import make_partition
+from qfl_core.figures import apply_style, claims, controller, data, gap, hardware, protocol, results
 from qfl_core.runs.study import REFERENCES, Study
 from qfl_core.studies.clean import CleanStudy
 from qfl_core.studies.protocol import Plan, Search, SearchTables, finalists
@@ -70,9 +74,50 @@ def main(runs: Path, folder: Path) -> None:
         controller.loss_shift_trace(prox),
         protocol.protocol_search(search()),
         claims.claim_sheets(analysis.parts_table(analysis.judge(found, device_table())), baf.facts)[0],
+        controller.controller_behaviour(prox),
+        controller.unfold_level_behaviour(prox),
+        data.client_mix(mix(), "baf", "label-skew", baf.facts),
+        gap.train_test_gap_shift(gaps(), baf.facts),
+        hardware.noise_study(*noise(), baf.facts),
     ]
     for sheet in sheets:
         sheet.save(folder)
+
+
+def mix() -> pd.DataFrame:
+    """Return the clients' shares of both classes in every round."""
+    splits = planted_splits()
+    return make_partition(splits, small(rounds=3)).table(splits)
+
+
+def gaps() -> pd.DataFrame:
+    """Return what the gaps of two methods are made of, as means with intervals over planted seeds."""
+    rng = np.random.default_rng(2)
+    parts = pd.DataFrame(
+        {"track": "baf", "method": method, "seed": seed, "part": part, "value": rng.normal(0.1, 0.05)}
+        for method in ("duqfl-prox", "default-qfl")
+        for seed in range(7)
+        for part in PARTS
+    )
+    found = intervals(parts, "value", ["track", "method", "part"])
+    return found.assign(label=[METHODS[method].label for method in found["method"]])
+
+
+def noise() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return planted tables of accuracies under noise, and of the steadiness of every seed."""
+    rng = np.random.default_rng(3)
+    keys = [(method, seed) for method in ("duqfl-prox", "default-qfl") for seed in range(5)]
+    grid = pd.DataFrame(
+        {"method": method, "seed": seed, "noise_scale": scale, "shots": shots, "accuracy": rng.uniform(0.4, 0.9)}
+        for method, seed in keys
+        for scale in (0.0, 0.5, 1.0)
+        for shots in (0, 100, 1000)
+    )
+    steadiness = pd.DataFrame(
+        {"method": method, "distance": rng.uniform(0, 0.1, 9).mean(), "unsteadiness": rng.uniform(0, 0.1, 9).std()}
+        for method, _ in keys
+    )
+    return grid, steadiness
 
 
 def write_tables(

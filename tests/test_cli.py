@@ -11,7 +11,7 @@ from planted import small
 
 from qfl_core.__main__ import COMMANDS, main
 from qfl_core.base.registry import EXTRA_METHODS
-from qfl_core.config import ExperimentConfig
+from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import load_splits
 from qfl_core.runs import run_experiment
 from qfl_core.runs.plugin_file import load_plugin_file
@@ -213,6 +213,16 @@ def test_a_value_is_read_by_the_type_of_its_field(name, text, value, monkeypatch
     monkeypatch.setattr("qfl_core.runs.command.print_run", lambda _: None)
     assert main(["run", f"--{name.replace('_', '-')}={text}"]) == 0
     assert getattr(asked[0], name) == value
+
+
+@pytest.mark.parametrize(("options", "profile"), [([], "paper"), (["--profile", "smoke"], "smoke")])
+def test_run_takes_the_paper_s_settings_unless_told_otherwise_and_says_so(options, profile, monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr("qfl_core.runs.run_experiment", lambda config, *_, **__: asked.append(config))
+    monkeypatch.setattr("qfl_core.runs.command.print_run", lambda _: None)
+    assert main(["run", "--dataset", "genome", "--seed", "3", *options]) == 0
+    assert asked == [load_profile(profile).config("genome", seed=3)]
+    assert f"settings: profile {profile}" in capsys.readouterr().out
 
 
 def test_scientific_notation_is_a_number(results, capsys):

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 BASE = load_profile("smoke").config(
-    "baf", source="stand-in", rounds=30, clients=3, train_size=300, val_size=100, test_size=100
+    "baf", source="stand-in", rounds=2, clients=2, train_size=300, val_size=100, test_size=100
 )
 
 

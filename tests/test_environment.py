@@ -3,6 +3,7 @@
 import importlib.metadata
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def lock_entries():
     return [(canonicalize_name(m[1]), m[2], m[3], m[4]) for m in ENTRY.finditer(LOCK)]
 
 
+@cache
 def installed():
     return {canonicalize_name(found.metadata["Name"]) for found in importlib.metadata.distributions()}
 

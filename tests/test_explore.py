@@ -14,6 +14,7 @@ from planted import contents, planted_splits, small
 from qfl_core.algorithm.model import Model
 from qfl_core.config import load_profile
 from qfl_core.runs import RunResult, run_experiment
+from qfl_core.runs.identity import commit
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600  # seconds until a kernel counts as hung; no test waits so long
@@ -104,6 +105,8 @@ def test_a_cell_trains_with_a_bar_is_interrupted_and_goes_on(notebook, tmp_path)
     train = "run = run_experiment(config, 'results', progress=True)\nrun"
     reply, shown, _ = notebook.cell(
         "from qfl_core import load_profile, run_experiment\n"
+        # Somebody may edit files, and so make the checkout "-dirty", while the tests run.
+        f"from qfl_core.runs import identity\nidentity.commit = lambda: {commit()!r}\n"
         f"config = load_profile('smoke').config('baf', **{SETTINGS!r})\nconfig"
     )
     assert reply["status"] == "ok", reply

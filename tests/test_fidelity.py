@@ -7,7 +7,7 @@ import pytest
 from qfl_core.data.baf import read_baf
 from qfl_core.data.genome import read_genome
 from qfl_core.data.standin.baf import generate_baf
-from qfl_core.data.standin.fidelity import baf_fidelity, genome_fidelity
+from qfl_core.data.standin.fidelity import SPREAD, baf_fidelity, genome_fidelity
 from qfl_core.data.standin.genome import generate_genome
 
 COLUMNS = ["quantity", "published", "measured", "difference", "tolerance", "ok"]
@@ -20,7 +20,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def baf_table(frame) -> pd.DataFrame:
-    return baf_fidelity(frame, seeds=range(6))
+    return baf_fidelity(frame, seeds=range(3))
 
 
 def failures(result: pd.DataFrame) -> list[str]:
@@ -39,6 +39,20 @@ def test_baf_stand_in_is_faithful(baf_table):
 def test_baf_stand_in_is_as_separable_as_the_real_rows(baf_table, model, published, window):
     measured = baf_table.set_index("quantity").loc[f"ROC-AUC, {model}", "measured"]
     assert abs(measured - published) < window
+
+
+def test_the_spread_of_frauds_is_measured_and_told_to_have_no_published_figure(frame, baf_table):
+    row = baf_table.set_index("quantity").loc[SPREAD]
+    assert np.isnan(row["published"])
+    assert 0.8 < row["measured"] < 1.0
+    wide = frame.copy()  # frauds that are a mixture of very different legitimate rows lie wider than these do
+    numbers = wide.select_dtypes("number").columns.drop(["fraud_bool", "month", "device_fraud_count"])
+    frauds, legit = wide["fraud_bool"] == 1, wide.loc[wide["fraud_bool"] == 0, numbers]
+    away = legit.sample(frauds.sum(), random_state=0).to_numpy() - legit.mean().to_numpy()
+    wide[numbers] = wide[numbers].astype(float)
+    wide.loc[frauds, numbers] = legit.mean().to_numpy() + 2 * away
+    planted = baf_fidelity(wide, seeds=range(1), models=()).set_index("quantity")
+    assert planted.loc[SPREAD, "measured"] > 1.5
 
 
 def test_the_table_notices_lost_drift_lost_correlation_and_lost_separability(frame):

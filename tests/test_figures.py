@@ -20,7 +20,7 @@ from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, controller, drawn, results
 from qfl_core.figures import sheet as sheet_module
 from qfl_core.figures.results import curves_of
-from qfl_core.figures.style import METHOD_COLOURS, steady, write
+from qfl_core.figures.style import METHOD_COLOURS, picture, steady, write
 from qfl_core.runs.study import get_study
 
 
@@ -98,11 +98,16 @@ def test_a_panel_alone_keeps_its_title_legend_and_origin(sheets):
         assert told[0] == told[1]
 
 
-def test_neither_legend_nor_footer_covers_a_panel_also_once_written(sheets, tmp_path, monkeypatch):
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the places are fixed before it
+@pytest.mark.parametrize("shown", [False, True], ids=["written", "shown in a notebook"])
+def test_neither_legend_nor_footer_covers_a_panel(sheets, tmp_path, monkeypatch, shown):
+    if not shown:
+        monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)  # the places are fixed before it
     for sheet in sheets:
         figure = sheet.draw()
-        write(figure, sheet.name, tmp_path)
+        if shown:
+            picture(figure)
+        else:
+            write(figure, sheet.name, tmp_path)
         lowest = min(axis.get_tightbbox().y0 for axis in figure.axes)
         footer = figure._supxlabel.get_window_extent()
         for legend in figure.legends:

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -25,6 +26,7 @@ pytestmark = [
 from deployed import (  # noqa: E402
     CONFIG,
     ROOT,
+    CuttingProxy,
     Gates,
     assert_equal_runs,
     finish,
@@ -35,7 +37,9 @@ from deployed import (  # noqa: E402
     until,
 )
 
+from qfl_core.base.registry import ATTACKS  # noqa: E402
 from qfl_core.data import Splits, load_splits  # noqa: E402
+from qfl_core.extras.attacks import bad_clients  # noqa: E402
 from qfl_core.network.deployment import Deployment  # noqa: E402
 from qfl_core.network.launch import bundle  # noqa: E402
 from qfl_core.runs import find_runs, run_experiment  # noqa: E402
@@ -143,4 +147,54 @@ def test_a_node_that_its_superlink_does_not_know_any_more_ends(splits):
         until(lambda: not running.is_alive("node-0"), "the node's end")
 
 
+def test_connections_that_are_cut_in_mid_message_lose_nothing(splits, app, tmp_path):
+    config = CONFIG.replace(lambda_fair=0.6)
+    with Deployment(database=True) as running, CuttingProxy(running.port, few=6_000, many=60_000) as proxy:
+        start_nodes(running, splits, address=proxy.address)
+        run = running.submit(app, settings(config, tmp_path / "network", **SOON))
+        assert finish(running, run).startswith("finished:completed")
+    assert proxy.cuts >= config.clients  # every node lost a connection
+    (found,) = find_runs(tmp_path / "network")
+    assert_equal_runs(found, run_experiment(config, tmp_path / "here"))
+
+
 # Clients that answer wrongly or not at all
+
+
+def test_several_faults_at_once_leave_out_their_clients_in_their_rounds_alone(splits, app, tmp_path):
+    """Client 0 sends NaN, client 1 absurd weights, the node of client 2 dies and comes back, client 3 has no node."""
+    config = CONFIG.replace(clients=4)
+    gates = Gates(tmp_path)
+    gates.plan({"0": {"train-1": "nan"}, "1": {"train-2": "weights"}, "2": {"train-1": "hold"}})
+    federation, common = make_federation(config, splits), {"app": FAULTY, "more": {"plan-dir": str(tmp_path)}}
+    with Deployment(database=True) as running:
+        for i in range(3):
+            start_node(running, federation, splits, i, **common)
+        until(lambda: all("SuperNode ID" in running.log(f"node-{i}", 60) for i in range(3)), "three nodes")
+        run = running.submit(app, settings(config, tmp_path / "network", **SOON, wait=1.0))
+        gates.wait_for(2, "train-1")
+        running.kill("node-2")
+        gates.open(2, "train-1")
+        start_node(running, federation, splits, 2, **common)
+        assert finish(running, run).startswith("finished:completed")
+    (found,) = find_runs(tmp_path / "network")
+    table = pd.read_csv(found.path / "exclusions.csv")
+    reasons = {(row.round, row.client): row.reason for row in table.itertuples()}
+    assert set(reasons) == {(1, 0), (1, 3), (2, 1), (2, 3)}
+    assert reasons[1, 0] == "weights that are not finite"
+    assert reasons[2, 1].startswith("step 4e+06, more than the ")
+    assert all(reasons[t, 3].startswith("no node serves this client") for t in (1, 2))
+    assert found.rounds["clients"].iloc[1:].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("attack", [name for name in ATTACKS if name != "none"])
+def test_a_malicious_node_does_what_the_simulation_says(gated, gates, app, tmp_path, attack):
+    """Same weights and controller in every round, to the bit: the attacks of the study are those of a real node."""
+    config = CONFIG.replace(attackers=0.34)
+    (bad,) = bad_clients(config)
+    gates.plan({str(bad): {"*": attack}})
+    run = gated.submit(app, settings(config, tmp_path / "network", **SOON))
+    assert finish(gated, run).startswith("finished:completed")
+    (found,) = find_runs(tmp_path / "network")
+    assert_equal_runs(found, run_experiment(config.replace(attack=attack), tmp_path / "here"))
+    assert not np.array_equal(found.weights, run_experiment(config, tmp_path / "honest").weights)

@@ -195,13 +195,17 @@ def unpatched(monkeypatch):
     monkeypatch.setattr(ProtobufClient, "_send", ProtobufClient._send)
 
 
-@pytest.mark.parametrize("status", [500, 502, 503])
-def test_a_server_error_is_asked_again(unpatched, monkeypatch, status):
+#: What a SuperLink says to a node that it takes for online.
+TAKEN = httpx.Response(412, json={"code": 2004, "detail": "Failed to activate SuperNode."})
+
+
+@pytest.mark.parametrize("refusal", [*map(httpx.Response, (500, 502, 503)), TAKEN], ids=lambda r: str(r.status_code))
+def test_a_server_error_is_asked_again(unpatched, refusal):
     from google.protobuf.empty_pb2 import Empty
 
     flower.ask_again_when_cut()
     flower.ask_again_when_cut()  # twice is as good as once
-    answers = [httpx.Response(status), httpx.Response(status), httpx.Response(200)]
+    answers = [httpx.Response(refusal.status_code, content=refusal.content) for _ in range(2)] + [httpx.Response(200)]
     invoker = make_simple_http_retry_invoker()
     invoker.wait_function = lambda seconds: None
     with ProtobufClient("http://superlink", retry_invoker=invoker) as client:
@@ -210,11 +214,12 @@ def test_a_server_error_is_asked_again(unpatched, monkeypatch, status):
     assert answers == []
 
 
-def test_a_refusal_is_not_asked_again(unpatched):
+@pytest.mark.parametrize("refusal", [404, 412])
+def test_a_refusal_is_not_asked_again(unpatched, refusal):
     from google.protobuf.empty_pb2 import Empty
 
     flower.ask_again_when_cut()
     with ProtobufClient("http://superlink", retry_invoker=make_simple_http_retry_invoker()) as client:
-        client._client = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(404)))
-        with pytest.raises(httpx.HTTPStatusError, match="404"):
+        client._client = httpx.Client(transport=httpx.MockTransport(lambda request: httpx.Response(refusal)))
+        with pytest.raises(httpx.HTTPStatusError, match=str(refusal)):
             client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty)

@@ -9,6 +9,7 @@ import pytest
 from planted import planted_splits, planted_study, small
 
 from qfl_core.analysis import gap
+from qfl_core.analysis.sides import SIDES, side_rates
 from qfl_core.analysis.untrained import UNTRAINED, level, level_facts, untrained_rounds
 from qfl_core.base.errors import DataError, RunError
 from qfl_core.config import load_profile
@@ -112,3 +113,31 @@ def test_a_study_without_the_untrained_model_says_so(study):
     assert level_facts(study) == (*study.facts, "untrained: mean over seeds and rounds")
     with pytest.raises(RunError, match="track 'baf' has no run of method 'untrained'; its methods are duqfl-prox"):
         untrained_rounds(replace(study, runs=ours.runs))
+
+
+def test_a_client_that_learns_its_own_class_mix_is_on_the_side_of_that_class(study, monkeypatch):
+    """Models that say no or yes to everything are right by the mix of the test set alone."""
+    mixes = [(0.2, 0.99, 0.0), (0.8, 0.01, 1.0)]  # share of label 1 in the chunk, accuracy, recall
+    rows = [
+        {"method": "duqfl-prox", "seed": seed, "round": 2, "train_share": m, "test_share": 0.01}
+        | {"test_accuracy": accuracy, "test_recall": recall}
+        for seed in (0, 1)
+        for m, accuracy, recall in mixes
+    ]
+    monkeypatch.setattr("qfl_core.analysis.sides.with_mixes", lambda _: pd.DataFrame(rows))
+    found = side_rates(study).set_index("side")
+    assert found.loc[SIDES[False], ["accuracy", "recall", "specificity", "yes"]].tolist() == pytest.approx(
+        [0.99, 0, 1, 0]
+    )
+    assert found.loc[SIDES[True], ["accuracy", "recall", "specificity", "yes"]].tolist() == pytest.approx(
+        [0.01, 1, 0, 1]
+    )
+
+
+def test_the_sides_of_a_study_average_to_its_client_accuracy(study):
+    found = side_rates(study)
+    last = study.rounds[study.rounds["round"] == study.rounds["round"].max()]
+    for name, label in (("duqfl-prox", "DUQFL-Prox"),):
+        mine = found[found["method"] == label]
+        assert len(mine) == 2  # two clients, one per side
+        assert mine["accuracy"].mean() == pytest.approx(last[last["method"] == name]["client_test_accuracy"].mean())

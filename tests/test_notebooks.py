@@ -124,20 +124,16 @@ PARAMETERS = 'profile = ""\nseeds = []\ndatasets = []\nexperiment = {}'
 
 
 @pytest.mark.outside
-def test_the_runner_passes_the_profile_and_its_overrides(tmp_path):
+def test_the_runner_passes_the_profile_and_its_overrides_and_stores_no_warning_about_widgets(tmp_path):
     result, output = run(
-        tmp_path, [PARAMETERS, "print(profile, seeds, datasets)"], "--seeds", "3,4", "--datasets", "baf"
+        tmp_path,
+        [PARAMETERS, "print(profile, seeds, datasets)", "import tqdm.auto"],
+        *("--seeds", "3,4", "--datasets", "baf"),
     )
     assert result.returncode == 0, result.stderr
     assert "smoke [3, 4] ['baf']" in output.read_text()
     assert [p.name for p in output.parent.iterdir()] == ["in.ipynb"]
-
-
-@pytest.mark.outside
-def test_no_warning_about_widgets_is_stored(tmp_path):
-    result, output = run(tmp_path, [PARAMETERS, "import tqdm.auto"])
-    assert result.returncode == 0, result.stderr
-    assert "IProgress" not in output.read_text()
+    assert "IProgress" not in output.read_text()  # tqdm's warning that there are no widgets
 
 
 @pytest.mark.outside

@@ -1,4 +1,4 @@
-"""The README's map from the paper to the code: every name in it exists, and every notebook."""
+"""The map from the paper to the code: every name in it exists, and every notebook."""
 
 import re
 from importlib import import_module
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAP = (ROOT / "README.md").read_text(encoding="utf-8").split("## From the paper to the code")[1].split("\n## ")[0]
+MAP = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
 ROWS = [line.strip("|").split("|") for line in MAP.splitlines() if line.startswith("| ")][1:]
 COLUMNS = ("displacement", "drift_from_broadcast", "selected_unfold", "is_selected")
 NAMES = sorted({name for _, _, code in ROWS for name in re.findall(r"`([\w.]+)`", code)} - set(COLUMNS))

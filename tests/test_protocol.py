@@ -415,4 +415,13 @@ def test_the_command_writes_page_tables_and_figure_or_says_why_not(tmp_path, mon
     after = (out / "protocol-search.md").read_text(encoding="utf-8")
     assert after.partition(REAL_HEADING)[0] == before.partition(REAL_HEADING)[0]
     assert "The finalists again, 3 seeds" in after
-    assert (out / "protocol-search" / "protocol_real.csv").is_file()
+    real = pd.read_csv(out / "protocol-search" / "protocol_real.csv")
+    assert real["role"].str.contains("reading A").sum() == 1
+    assert real["role"].str.contains("winner").sum() == 1
+    # Where the profile has changed since, its candidate is the one of now.
+    monkeypatch.setattr("qfl_core.studies.protocol.command.profile_candidate", lambda *_: "110")
+    table = out / "protocol-search" / "protocol_candidates.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("profile", "old"), encoding="utf-8")
+    assert main(["protocol", "--profile", "smoke", "--out", str(out)]) == 0
+    told = dict(pd.read_csv(out / "protocol-search" / "protocol_real.csv", dtype=str)[["candidate", "role"]].to_numpy())
+    assert all(("profile" in str(role)) == (candidate == "110") for candidate, role in told.items())

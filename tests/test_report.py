@@ -62,7 +62,8 @@ def test_every_figure_has_a_caption_and_every_caption_a_figure():
 
 
 def test_every_table_is_shown():
-    written = {path.stem for path in (DRAWN / "tables").glob("*.csv")}
+    # One number per seed and part: for programs, not for readers.
+    written = {path.stem for path in (DRAWN / "tables").glob("*.csv")} - {"claim_values"}
     assert written | {*WRITTEN, *PROTOCOL} == {*TABLES, *collecting.CLAIM_TABLES}
 
 

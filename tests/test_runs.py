@@ -35,7 +35,7 @@ from qfl_core.runs import RunResult, experiment, find_runs, identity, load_runs,
 from qfl_core.runs import folder as folder_module
 from qfl_core.runs import run as runs
 from qfl_core.runs.experiment import train
-from qfl_core.runs.finite import check_finite
+from qfl_core.runs.finite import MAX_WEIGHT, check_finite
 from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.journal import Journal
@@ -353,12 +353,12 @@ def crash(scenario, folder):
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     limits = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder)],
+        [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder), identity.commit()],
         env=os.environ | limits | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
@@ -644,6 +644,8 @@ def test_the_digest_covers_what_trains_and_not_what_draws(tmp_path, monkeypatch)
     package = tmp_path / "qfl_core"
     shutil.copytree(HERE.parent / "qfl_core", package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(identity.source_code, "__file__", str(package / "base" / "source_code.py"))
+    # So that a file is parsed again only where it was touched.
+    monkeypatch.setattr(identity.source_code, "tree_digest", functools.cache(identity.source_code.tree_digest))
     digest = identity.code_digest.__wrapped__
     before = digest()
     assert before == identity.code_digest()
@@ -875,6 +877,21 @@ def test_a_loss_without_a_slope_stops_the_calibrated_spsa(tmp_path, monkeypatch,
     assert_stopped(tmp_path, config, 1, "weights must be finite angles, got (inf|nan) .*")
 
 
+@pytest.mark.parametrize("compiled", ["on", "off"])
+def test_rates_that_the_controller_raises_until_the_weights_diverge_stop_the_run(tmp_path, monkeypatch, compiled):
+    """The proximal term overshoots at eta = 1; rounding ends the growth near 1e16, so that all numbers stay finite."""
+    monkeypatch.setenv("QFL_COMPILED", compiled)
+
+    def raised(*arguments):
+        phi = np.zeros((2, 7))
+        phi[:, 0] = 9, -9
+        return dataclasses.replace(refine_controller(*arguments), phi={"controller": phi})
+
+    monkeypatch.setattr(experiment, "refine_controller", raised)
+    config = CONFIG.replace(mu=1.0, learning_rate=0.001, unfolds=4, spsa_iterations=25, outer_period=1)
+    assert_stopped(tmp_path, config, 2, "the weights of the global model diverge: one is .*e.*, above 1e.12")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_controller_that_is_not_finite_is_not_kept_and_the_run_goes_on_when_it_is_mended(
     whole, tmp_path, monkeypatch, value
@@ -907,6 +924,8 @@ def test_a_record_with_a_number_that_is_not_finite_is_refused_by_name(place, tol
         "client_trace": [dict.fromkeys(TRACE, 0.0), dict.fromkeys(TRACE, 0.0)],
     }
     check_finite(record)
+    with pytest.raises(NotFiniteError, match="diverge: one is 2.0e.12, above 1e.12"):
+        check_finite(record | {"state": record["state"] | {"theta": [0.0, -2 * MAX_WEIGHT]}})
     *path, last = place
     inner = functools.reduce(lambda values, key: values[key], path, record)
     inner[last] = [value] if isinstance(inner[last], list) else value

@@ -13,6 +13,7 @@ from qfl_core.studies.sensitivity import (
     METRICS,
     SETTINGS,
     ControllerStudy,
+    controller_section,
     controller_study,
     sensitivity_study,
 )
@@ -22,7 +23,10 @@ SECTION = {
     "tracks": ["baf"],
     "seeds": [0, 1],
     "settings": {"baf": {"clients": 3}},
-    "controller": {"outer_period": [1], "outer_learning_rate": [1, 50]},
+    "controller": {
+        "tracks": ["baf"],
+        "levels": {f"rate {rate}": {"outer_period": 1, "outer_learning_rate": rate} for rate in (1, 50)},
+    },
     "mu": [0, 1],
     "dirichlet_alpha": ["iid", 0.5],
 }
@@ -40,6 +44,10 @@ def test_every_level_of_the_profiles_makes_a_config_of_its_own(name):
     for setting, how in SETTINGS.items():
         configs = {profile.config(section["tracks"][0], **how.overrides(level)) for level in section[setting]}
         assert len(configs) == len(section[setting]), setting
+    learnt = controller_section(section)
+    for track in learnt["tracks"]:
+        configs = {profile.config(track, **level) for level in learnt["levels"].values()}
+        assert len(configs) == len(learnt["levels"]), track
 
 
 def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_path):
@@ -115,5 +123,9 @@ def test_levels_are_compared_with_the_profile_s_own_where_it_is_one_of_them(prof
 def test_a_wrong_section_is_refused_with_the_choices(profile, tmp_path):
     with pytest.raises(ConfigError, match="unknown sensitivity 'client' .did you mean 'clients'"):
         sensitivity_study(profile, SECTION, "client", tmp_path)
+    with pytest.raises(ConfigError, match="controller must list at least one value"):
+        controller_study(profile, SECTION | {"controller": {}}, tmp_path)
+    with pytest.raises(ConfigError, match="levels must list at least one value"):
+        controller_study(profile, SECTION | {"controller": {"tracks": ["baf"]}}, tmp_path)
     with pytest.raises(ConfigError, match="participation must list at least one value"):
         sensitivity_study(profile, SECTION, "participation", tmp_path)

@@ -94,24 +94,6 @@ def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
     assert "1/1" in capsys.readouterr().err
 
 
-@pytest.mark.outside
-@pytest.mark.loopback
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
-def test_a_dask_cluster_gives_the_same_bits(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    configs = grid(BASE, seed=[0, 1])
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        dashboard_address=None,
-        local_directory=str(tmp_path / "dask"),
-    ) as cluster:
-        results = sweep(configs, tmp_path / "dask-results", scheduler=cluster.scheduler_address, progress=False)
-    for config, result in zip(configs, results, strict=True):
-        assert contents(result) == contents(run_experiment(config, tmp_path / "serial"))
-
-
 @pytest.mark.loopback
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "CONNECT_SECONDS", 0.1)

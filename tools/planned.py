@@ -51,20 +51,34 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
 def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
-    """Yield track, methods, seeds and changed settings of the sensitivities and the extras."""
+    """Yield track, methods, seeds and changed settings of every study of notebook 04."""
+    from qfl_core.studies import attacks
+    from qfl_core.studies.attribution import chain, seeds_of
     from qfl_core.studies.extras import BASES
-    from qfl_core.studies.sensitivity import METHOD, SETTINGS
+    from qfl_core.studies.sensitivity import METHOD, SETTINGS, controller_section
+    from qfl_core.studies.tuning import planned
 
+    for name in settings.section("attribution", values.get("attribution", {}))["tracks"]:
+        for link in chain(settings.config(name).client_val).values():
+            yield name, [link["method"]], seeds_of(settings, name, values["seeds"]), link
     section = settings.section("sensitivity", values.get("sensitivity", {}))
-    variants: list[Mapping[str, Any]] = [{"outer_period": 0}]
-    for period, rate in itertools.product(*(section["controller"][k] for k in ("outer_period", "outer_learning_rate"))):
-        variants.append({"outer_period": period, "outer_learning_rate": rate})
-    variants += [setting.overrides(level) for name, setting in SETTINGS.items() for level in section[name]]
-    for name, variant in itertools.product(section["tracks"], variants):
-        yield name, [METHOD], section["seeds"], {**(section.get("settings") or {}).get(name, {}), **variant}
+    own = section.get("settings") or {}
+    learnt = controller_section(section)
+    levels = [setting.overrides(level) for name, setting in SETTINGS.items() for level in section[name]]
+    for tracks, variants in ((learnt["tracks"], learnt["levels"].values()), (section["tracks"], levels)):
+        for name, variant in itertools.product(tracks, variants):
+            yield name, [METHOD], section["seeds"], {**own.get(name, {}), **variant}
+    section = settings.section("protocol", values.get("protocol", {}))["tuning"]
+    for name in section["tracks"]:
+        for tried, variants_of_it in planned(settings, name, section):
+            yield from ((name, tried.methods, section["seeds"], changes) for changes in variants_of_it.values())
     section = settings.section("extensions", values.get("extensions", {}))
     for name in section["tracks"]:
         yield name, {*BASES, *BASES.values()}, section["seeds"], {}
+    section = settings.section("attacks", values.get("attacks", {}))
+    for name in section["tracks"]:
+        for overrides in attacks.attack_variants(section, name).values():
+            yield name, [attacks.METHOD], section["seeds"], overrides
 
 
 def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> int:

@@ -113,6 +113,17 @@ def parts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def values_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return the numbers that the verdicts rest on: one row per seed, one column per part that is tested on runs."""
+    columns = {
+        label: pd.Series(result.values, result.seeds, dtype=float)
+        for verdict in verdicts
+        for label, result in zip(verdict.claim.labels, verdict.parts, strict=True)
+        if result.part.track != "theory" and result.part.claimed != "always"
+    }
+    return pd.DataFrame(columns).rename_axis("seed").reset_index()
+
+
 def _numbers(result: PartResult) -> dict[str, object]:
     part = result.part
     return {
@@ -202,12 +213,13 @@ def _ours(row: NumbersRow) -> str:
 
 
 def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:
-    """Write claims.csv, claim_parts.csv and claims.md into a folder, whole or not at all; return their paths."""
+    """Write the tables of claims, parts and values as CSV, and claims.md, whole or not at all; return their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "claims.csv": csv_text(claims_table(verdicts)),
         "claim_parts.csv": csv_text(parts_table(verdicts)),
+        "claim_values.csv": csv_text(values_table(verdicts)),
         "claims.md": claims_markdown(verdicts),
     }
     for name, text in texts.items():

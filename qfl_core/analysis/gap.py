@@ -76,13 +76,18 @@ def gap_parts(study: Study) -> pd.DataFrame:
 
     One row per method, seed and round; each value is a mean over the clients that took part.
     """
-    trace = study.table("client_trace")
-    uploads = trace[trace["is_selected"]].merge(_mixes(study), on=["seed", "round", "client"], validate="many_to_one")
+    uploads = with_mixes(study)
     uploads = uploads.assign(
         gap=uploads["train_accuracy"] - uploads["test_accuracy"], shift=explained_by_shift(uploads)
     )
     found = uploads.groupby(["method", "seed", "round"], sort=False)[["gap", "shift"]].mean().reset_index()
     return found.assign(rest=found["gap"] - found["shift"])
+
+
+def with_mixes(study: Study) -> pd.DataFrame:
+    """Return the client trace of every upload, with the columns of :func:`class_mixes`."""
+    trace = study.table("client_trace")
+    return trace[trace["is_selected"]].merge(_mixes(study), on=["seed", "round", "client"], validate="many_to_one")
 
 
 def _mixes(study: Study) -> pd.DataFrame:

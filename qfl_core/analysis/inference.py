@@ -24,6 +24,8 @@ from scipy.stats import t as student
 RESAMPLES = 9_999
 #: All 2^n sign patterns are counted where there are no more than this, and so many are drawn otherwise.
 FLIPS = 2**14
+#: Up to so many seeds all sign patterns are counted.
+EXACT_SEEDS = 14
 #: Two equal sums may differ by rounding: they must still count as equal.
 TIE = 1e-9
 BOOTSTRAP, STUDENT = "studentised bootstrap", "Student's t"
@@ -139,6 +141,33 @@ def flip_sums(values: np.ndarray, rng: np.random.Generator, flips: int = FLIPS) 
     scale = np.sqrt(np.nansum(values**2, axis=0))
     scaled = np.nan_to_num(values) / np.where(scale > 0, scale, 1.0)
     return sign_patterns(len(values), rng, flips) @ scaled
+
+
+def pivots(values: np.ndarray, rng: np.random.Generator, resamples: int = FLIPS) -> np.ndarray:
+    """Return studentised statistics (R, tests) of resampled seeds; the first row is what was seen.
+
+    What was seen is mean / standard error. A resample's statistic is (its mean - the mean) / its standard error: if the
+    true mean is 0, both have about the same distribution, and the same skew. A seed is drawn for all tests at once, so
+    that the dependence between tests is kept.
+
+    Parameters
+    ----------
+    values : (seeds, tests), NaN where a test has no such seed.
+    resamples : how many rows are returned.
+    """
+    seeds, present = len(values), np.isfinite(values)
+    center = np.nanmean(values, axis=0)
+    x = np.where(present, values - center, 0.0)
+    drawn = rng.multinomial(seeds, np.full(seeds, 1 / seeds), resamples).astype(float)
+    drawn[0] = 1.0
+    counts = np.maximum(drawn @ present, 1.0)
+    means = (drawn @ x) / counts
+    errors = np.sqrt(np.maximum((drawn @ x**2) / counts - means**2, 0.0) / np.maximum(counts - 1, 1.0))
+    means[0] = center
+    # Without a spread, a mean that differs from the true one at all is infinitely far from it.
+    constant = errors <= TIE * np.sqrt((x**2).max(axis=0))
+    limit = np.copysign(np.where(np.abs(means) > 0, np.inf, 0.0), means)
+    return np.where(constant, limit, means / np.where(constant, 1.0, errors))
 
 
 def sign_flip_p(values: np.ndarray, rng: np.random.Generator) -> float:

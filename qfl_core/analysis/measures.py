@@ -61,12 +61,12 @@ def average(measure: Measure) -> Measure:
 
 
 def _curve(run: RunResult, column: str) -> np.ndarray:
-    return _over_rounds(run.rounds, column)
+    return _over_rounds(run.rounds["round"].to_numpy(), run.rounds[column].to_numpy(float))
 
 
-def _over_rounds(table: pd.DataFrame, column: str) -> np.ndarray:
-    t, values = table["round"].to_numpy(), table[column].to_numpy(float)
-    return values[np.argsort(t)][np.sort(t) > 0]
+def _over_rounds(t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    order = np.argsort(t)
+    return values[order][t[order] > 0]
 
 
 def final(column: str) -> Measure:
@@ -121,7 +121,9 @@ def validation_excess(metric: str) -> Measure:
     _known(metric, CLASSIFICATION)
 
     def measure(run: RunResult) -> float:
-        curves = (_over_rounds(run.metrics[run.metrics["part"] == part], metric) for part in ("val", "test"))
+        part, t = run.metrics["part"].to_numpy(), run.metrics["round"].to_numpy()
+        values = run.metrics[metric].to_numpy(float)
+        curves = (_over_rounds(t[part == name], values[part == name]) for name in ("val", "test"))
         validation, test = map(unsteadiness, curves)
         return validation - test
 

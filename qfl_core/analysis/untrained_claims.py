@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from qfl_core.analysis.claims import Claim, Part
@@ -53,7 +54,7 @@ class UntrainedRun:
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """Round 0's row for every round."""
-        table = _repeated(self.run.rounds, [])
+        table = _repeated(self.run.rounds)
         if self.run.config.client_test == "shared":
             # A number that round 0 has is better than one that is concluded.
             table["client_test_accuracy"] = table["client_test_accuracy"].fillna(table["global_accuracy"])
@@ -63,7 +64,7 @@ class UntrainedRun:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """Round 0's rows for every round."""
-        return _repeated(self.run.metrics, ["part"])
+        return _repeated(self.run.metrics, "part")
 
     @property
     def clients(self) -> pd.DataFrame:
@@ -71,13 +72,16 @@ class UntrainedRun:
         raise NotMeasuredError("an untrained model has no trace")
 
 
-def _repeated(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the table with round 0's values in every round; ``keys`` tell the rows of a round apart."""
-    start = table[table["round"] == 0].drop(columns="round")
+def _repeated(table: pd.DataFrame, key: str | None = None) -> pd.DataFrame:
+    """Return the table with round 0's values in every round; the column ``key`` tells the rows of a round apart."""
+    start = table[table["round"] == 0]
     if start.empty:
         raise NotMeasuredError("the run has no round 0")
-    places = table[["round", *keys]]
-    return places.merge(start, on=keys, how="left") if keys else places.merge(start, how="cross")
+    if key is None:
+        rows = start.iloc[np.zeros(len(table), dtype=int)].reset_index(drop=True)
+    else:
+        rows = start.set_index(key).reindex(table[key]).reset_index()
+    return rows.assign(round=table["round"].to_numpy())
 
 
 def untrained_claims(

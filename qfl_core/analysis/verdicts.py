@@ -51,6 +51,7 @@ class PartResult:
     of "holds" where nothing is shown; ``p_corrected`` is corrected for its list and for the three lists. Both are NaN
     where the part is missing, or where a bound is checked for every value (``always``); ``estimate`` is then the
     largest value. ``untrained`` is the verdict with the untrained model in DUQFL-Prox's place, or ``n/a: reason``.
+    ``values`` has one number per seed of ``seeds``.
     """
 
     part: Part
@@ -66,6 +67,7 @@ class PartResult:
     p_corrected: float = np.nan
     effect: float = np.nan
     untrained: str = ""
+    values: tuple[float, ...] = ()
 
     @property
     def supports(self) -> bool:
@@ -177,7 +179,8 @@ def _result(
 ) -> PartResult:
     """Return the verdict on a part by itself, with all its numbers."""
     x = numbers.values.to_numpy()
-    empty = PartResult(part, MISSING, numbers.note, numbers.source, tuple(int(s) for s in numbers.values.index))
+    seeds = tuple(int(seed) for seed in numbers.values.index)
+    empty = PartResult(part, MISSING, numbers.note, numbers.source, seeds, values=tuple(x.tolist()))
     if part.claimed == "always" and len(x):
         return replace(empty, verdict=HOLDS if (x <= part.bound).all() else FAILS, estimate=float(x.max()))
     if not shown:

@@ -124,6 +124,27 @@ EXTRA_METHODS: dict[str, Any] = {
 #: Where the controller starts: functions ``(config) -> phi``; None is the config's own rates, whatever the features.
 CONTROLLERS: dict[str, str | None] = {"constant": None, "pretrained": "qfl_core.extras.pretrained:pretrained_phi"}
 
+#: How uploads become one model, see :mod:`qfl_core.extras.robust`: functions of the share of bad clients to bear.
+#: ``own`` is the rule of the method's row, which is the weighted mean in the paper.
+AGGREGATIONS: dict[str, str] = {
+    "own": "",
+    "median": "qfl_core.extras.robust:Median",
+    "trimmed-mean": "qfl_core.extras.robust:TrimmedMean",
+    "krum": "qfl_core.extras.robust:Krum",
+    "multi-krum": "qfl_core.extras.robust:MultiKrum",
+    "clipped-mean": "qfl_core.extras.robust:ClippedMean",
+}
+#: What bad clients do in a simulated attack, see :mod:`qfl_core.extras.attacks`.
+ATTACKS: dict[str, str] = {
+    "none": "",
+    "noise": "qfl_core.extras.attacks:noise",
+    "sign-flip": "qfl_core.extras.attacks:sign_flip",
+    "scaling": "qfl_core.extras.attacks:scaling",
+    "collusion": "qfl_core.extras.attacks:collusion",
+    "label-flip": "qfl_core.extras.attacks:label_flip",
+    "lying-trace": "qfl_core.extras.attacks:lying_trace",
+}
+
 #: Outer optimisers of the controller: the paper's, and one that scales its steps, see :mod:`qfl_core.algorithm.meta`.
 OUTER_OPTIMIZERS: dict[str, Any] = {
     "spsa": "qfl_core.algorithm.meta:OUTER_SPSA",

@@ -23,7 +23,7 @@ from qfl_core.base.checks import (
 )
 from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.registry import CONTROLLERS, DATASETS, ENGINES, PARTITIONS, names_for
+from qfl_core.base.registry import AGGREGATIONS, ATTACKS, CONTROLLERS, DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config.limits import check_limits
 
@@ -168,6 +168,23 @@ class ExperimentConfig(Settings):
     )
     initial_range: float = setting(math.pi, number(0, MAX_ANGLE), "initial weights are uniform in +- this range")
     loss: str = setting("cross_entropy", one_of(lambda: names_for("loss")), "task loss that local training minimises")
+
+    # Trust
+    aggregation: str = setting(
+        "own",
+        one_of(lambda: tuple(AGGREGATIONS)),
+        "how uploads become one model: own is the method's rule, which is the weighted mean in the paper",
+    )
+    tolerated: float = setting(
+        0.2, number(0, 0.5, below=True), "trimmed-mean, krum, multi-krum: share of clients that may be bad"
+    )
+    screening: float | None = setting(
+        None,
+        optional(number(2, MAX_WEIGHT)),
+        "leave out uploads whose step or loss changes exceed this times their round's median; null: absurd ones only",
+    )
+    attack: str = setting("none", one_of(lambda: tuple(ATTACKS)), "what bad clients do, in simulation only")
+    attackers: float = setting(0.2, number(0, 1), "attack: share of clients that are bad")
 
     # Execution
     engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")

@@ -20,7 +20,7 @@ PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
 #: It may say how many of its seeds, counted from the first, the clean track and the noise study take: all by default.
 STUDY_SEEDS = "study_seeds"
 #: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
-SECTION_KEYS = {"protocol", "sensitivity", "extensions", "hardware"}
+SECTION_KEYS = {"attribution", "protocol", "sensitivity", "extensions", "attacks", "hardware"}
 #: The most seeds that a range may hold.
 MAX_SEEDS = 10_000
 #: The name of another profile of the folder; what a file does not say itself is as in that profile.

@@ -27,7 +27,7 @@ class Tables:
     def __init__(self, shots: int) -> None:
         self.shots = shots
         # The functions are kept too, because an id may be used again when its object is gone.
-        self._kept: dict[tuple[int, float], tuple[Elementwise, np.ndarray | None]] = {}
+        self._kept: dict[tuple[float | int, ...], tuple[Sequence[Elementwise], np.ndarray | None]] = {}
 
     def __reduce__(self) -> tuple[type[Tables], tuple[int]]:
         """Send the number of shots to another process: ids mean nothing there."""
@@ -35,16 +35,15 @@ class Tables:
 
     def of(self, functions: Sequence[Elementwise], margin: float) -> np.ndarray | None:
         """Return the tables ``(F, 2, shots + 1)``, or None where one of the functions has none."""
-        found = []
-        for function in functions:
-            key = id(function), margin
-            if key not in self._kept:
-                self._kept[key] = function, count_table(function, self.shots, margin)
-            table = self._kept[key][1]
-            if table is None:
-                return None
-            found.append(table)
-        return np.array(found).reshape(len(found), 2, -1 if found else 1)
+        key = (margin, *(id(function) for function in functions))
+        if key not in self._kept:
+            found = [count_table(function, self.shots, margin) for function in functions]
+            missing = any(table is None for table in found)
+            self._kept[key] = (
+                tuple(functions),
+                None if missing else np.array(found).reshape(len(found), 2, -1 if found else 1),
+            )
+        return self._kept[key][1]
 
 
 def count_table(function: Elementwise, shots: int, margin: float) -> np.ndarray | None:

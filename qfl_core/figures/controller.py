@@ -14,6 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from qfl_core.analysis.variation import variation, variation_text
 from qfl_core.base.numbers import rounded, significant
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.figures.results import curve, curves_of
 from qfl_core.figures.sheet import Panel, Sheet
@@ -184,9 +185,19 @@ def _shift(axis: Axes, found: pd.DataFrame) -> None:
     axis.set(title="Parameter shift over rounds", ylabel="displacement of an unfold")
 
 
+#: Points of a scatter plot: more of them would hide each other.
+_MOST_POINTS = 20_000
+
+
 def _reduction_scatter(axis: Axes, trace: pd.DataFrame) -> None:
+    shown = trace
+    if len(trace) > _MOST_POINTS:
+        chosen = stream(0, "scatter").choice(len(trace), _MOST_POINTS, replace=False, shuffle=False)
+        shown = trace.iloc[np.sort(chosen)]
+        told = f"{_MOST_POINTS:,} of {len(trace):,} unfolds, drawn at random"
+        axis.text(0.98, 0.02, told, transform=axis.transAxes, ha="right", fontsize=7, color="0.4")
     points = axis.scatter(
-        trace["eta"], trace["reduction"], c=trace["delta"], s=5, alpha=0.5, cmap="viridis", rasterized=True
+        shown["eta"], shown["reduction"], c=shown["delta"], s=5, alpha=0.5, cmap="viridis", rasterized=True
     )
     axis.axhline(0, color="0.4", linewidth=0.8)
     share = (trace["reduction"] > 0).mean()

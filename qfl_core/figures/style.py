@@ -142,6 +142,10 @@ def apply_style(final: bool = True) -> None:
     )
 
 
+#: While a settled figure is drawn: matplotlib would otherwise lay it out anew, without the room for legend and footer.
+_SETTLED = {"figure.constrained_layout.use": False}
+
+
 def write(figure: Figure, name: str, folder: Path) -> dict[str, bytes]:
     """Write ``<name>.pdf`` and ``<name>.png``, each whole or not at all; equal figures give equal bytes.
 
@@ -151,7 +155,7 @@ def write(figure: Figure, name: str, folder: Path) -> dict[str, bytes]:
     # Dates and library versions out: the same results draw the same file.
     clean = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}}
     drawn = {}
-    with _no_collection(), plt.rc_context({"figure.constrained_layout.use": False}):
+    with _no_collection(), plt.rc_context(_SETTLED):
         _steady_marks(figure)
         _settle(figure, plt.rcParams["savefig.dpi"])
         for ending, metadata in clean.items():
@@ -165,7 +169,7 @@ def write(figure: Figure, name: str, folder: Path) -> dict[str, bytes]:
 
 def picture(figure: Figure) -> bytes:
     """Return the figure as PNG in the resolution that the style gives to the figures of a notebook."""
-    with _no_collection():
+    with _no_collection(), plt.rc_context(_SETTLED):
         _settle(figure, figure.dpi)
         file = BytesIO()
         figure.savefig(file, format="png", dpi=figure.dpi, metadata={"Software": None})

@@ -28,7 +28,7 @@ from qfl_core.config import ExperimentConfig, read_yaml
 from qfl_core.network import wire
 from qfl_core.network.asking import Nodes, Patience
 from qfl_core.network.flower import ask_again_when_cut
-from qfl_core.network.nodes import DEPLOYMENT, SIMULATION, NodeTrainer, refuse_plugins
+from qfl_core.network.nodes import DEPLOYMENT, SIMULATION, NodeTrainer, refuse_foreign
 from qfl_core.network.site import open_site
 from qfl_core.runs.identity import code_digest
 from qfl_core.runs.prepare import Prepared, prepare
@@ -51,7 +51,7 @@ def experiment_of(run_config: Mapping[str, object]) -> ExperimentConfig:
     if not isinstance(further, dict):
         raise ConfigError(f"experiment must map settings to values, got {text!r}")
     config = ExperimentConfig.from_dict({name: run_config[name] for name in FIELDS if name in run_config} | further)
-    refuse_plugins(config)
+    refuse_foreign(config)
     return config
 
 

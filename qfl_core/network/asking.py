@@ -180,5 +180,6 @@ def _tell(kind: str, t: int, answered: int, failures: Failures, seconds: float) 
 
 
 def reason_of(client_id: int, failures: Failures) -> str:
-    """Return why a client has no answer."""
-    return failures.get(client_id) or failures.get(None) or "no node serves this client"
+    """Return why a client has no answer; a node that never said which client it serves may be the client's."""
+    unknown = f"; of a node that did not say which client it serves: {failures[None]}" if None in failures else ""
+    return failures.get(client_id) or f"no node serves this client{unknown}"

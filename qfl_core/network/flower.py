@@ -24,9 +24,11 @@ def wait_for_database() -> None:
 
 
 def ask_again_when_cut() -> None:
-    """Let the connections of this process ask again after two failures that Flower takes for final.
+    """Let the connections of this process ask again after three failures that Flower takes for final.
 
     - HTTP 500: a SuperLink whose database is busy answers so. Flower asks again after 502, 503 and 504 only.
+    - A node that the SuperLink takes for online: one that was killed and starts again at once. The SuperLink waits a
+      minute for its heartbeat, and so does the node.
     - A TLS connection that ends in mid-message: Flower takes every error that names SSL for a wrong certificate.
 
     An answer of a client that is not sent again would be lost. A request that is sent twice does no harm, because
@@ -46,12 +48,20 @@ def ask_again_when_cut() -> None:
             if is_cut(error):
                 raise httpx.ReadError("the connection was cut") from error
             raise
-        if response.status_code == 500:
+        if response.status_code == 500 or is_taken(response.status_code, response.text):
             response.status_code = 503
         return response
 
     patient_send.is_patient = True  # type: ignore[attr-defined]
     ProtobufClient._send = patient_send
+
+
+def is_taken(status: int, text: str) -> bool:
+    """Tell whether a SuperLink refuses a node because it takes it for online already."""
+    from flwr.supercore.error import ApiErrorCode, FlowerError
+
+    error = FlowerError.from_json(text) if status == 412 else None
+    return error is not None and error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
 
 
 def is_cut(error: BaseException | None) -> bool:

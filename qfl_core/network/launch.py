@@ -17,7 +17,7 @@ from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source, load_splits
 from qfl_core.network.deployment import Deployment
-from qfl_core.network.nodes import DEPLOYMENT, refuse_plugins
+from qfl_core.network.nodes import DEPLOYMENT, refuse_foreign
 from qfl_core.network.site import export_client
 from qfl_core.runs.experiment import Row
 from qfl_core.runs.folder import RunFolder
@@ -52,7 +52,7 @@ def federate(
     repeat : run again although a finished run exists.
     say : takes the progress, one line at a time; stderr by default.
     """
-    refuse_plugins(config)
+    refuse_foreign(config)
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
     app, results = _app(), Path(results_dir).resolve()
     runs = _Runs(config, results, run_identity(config, data_source(config).sha256, DEPLOYMENT))

@@ -16,6 +16,7 @@ from qfl_core.algorithm.samples import Attendance
 from qfl_core.algorithm.server import State
 from qfl_core.base.errors import FederationError
 from qfl_core.config import ExperimentConfig
+from qfl_core.extras.screening import screened
 from qfl_core.network import wire
 from qfl_core.network.asking import Failures, Nodes, reason_of
 from qfl_core.runs.identity import code_digest
@@ -118,6 +119,7 @@ class NodeTrainer:
         models = []
         for sent, local in self._trained.values():
             if sent.t == attendance.t and not sent.is_real:
+                local = screened(federation.config, sent, local)
                 weights = method.aggregation(local.attendance, {"controller": sent.phi})
                 models.append((method.aggregation.combine(local.theta, weights), sent.purpose))
         return models
@@ -230,8 +232,13 @@ def virtual_rounds(federation: Federation, sent: Broadcast) -> tuple[Broadcast, 
     return tuple(replace(sent, phi=phi["controller"], purpose="virtual") for phi in probes)
 
 
-def refuse_plugins(config: ExperimentConfig) -> None:
-    """Refuse a config that names a plugin: a node has the package, but not the file that registers the plugin."""
+def refuse_foreign(config: ExperimentConfig) -> None:
+    """Refuse a config that names a plugin or an attack.
+
+    A node has the package, but not the file that registers the plugin. An attack is simulated, in one process only.
+    """
+    if config.attack != "none":
+        raise FederationError(f"attack={config.attack!r} is simulated in one process: python -m qfl_core run")
     for kind in digests(config):
         raise FederationError(
             f"{kind} {getattr(config, kind)!r} is a plugin: nodes run the package's own methods, datasets, losses and "

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from qfl_core.algorithm.federation import Federation
-from qfl_core.algorithm.methods import method_named
 from qfl_core.base.errors import DataError
 from qfl_core.base.files import write_text
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import Partition
-from qfl_core.runs.prepare import Prepared, encode, make_federation, make_model
+from qfl_core.runs.prepare import Prepared, configured_method, encode, make_federation, make_model
 
 ROWS, AGREED = "rows.csv", "site.json"
 #: The number of a row that serves in every round.
@@ -159,7 +158,7 @@ def open_site(config: ExperimentConfig, folder: str | Path, client_id: int | Non
     model = make_model(config)
     federation = Federation(
         config=config,
-        method=method_named(config.method).configured(config),
+        method=configured_method(config),
         model=model,
         splits=encode(model.engine, {part: found.split for part, found in held.items()}),
         schedule=schedule,

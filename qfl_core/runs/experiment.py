@@ -24,6 +24,8 @@ from qfl_core.algorithm.server import (
     tune,
 )
 from qfl_core.base.registry import CONTROLLERS, resolve
+from qfl_core.extras.attacks import attacked
+from qfl_core.extras.screening import Screened
 
 #: A round's rows by table, plus its state and seconds.
 Record = dict[str, Any]
@@ -32,7 +34,11 @@ Row = dict[str, Any]
 
 
 def train(federation: Federation, state: State | None = None, trainer: Trainer = IN_PROCESS) -> Iterator[Record]:
-    """Yield one record per round, from the beginning or from a state; the same state gives the same records."""
+    """Yield one record per round, from the beginning or from a state; the same state gives the same records.
+
+    Uploads are screened before they count, and where the config says so, some clients attack.
+    """
+    trainer = Screened(attacked(trainer, federation.config))
     if state is None:
         begun = time.perf_counter()
         state, tuning = tune(federation, initial_state(federation), trainer)
@@ -138,7 +144,10 @@ def _global_metrics(federation: Federation, theta: np.ndarray, t: int) -> dict[s
     found = {}
     for name, p in evaluate_global(federation, theta, t).items():
         y = federation.splits[name].y
-        found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
+        if name == "train":  # no file has more of it, and the other metrics sort the whole split
+            found[name] = {"accuracy": int(((p >= 0.5) == (y == 1)).sum()) / len(y)}
+        else:
+            found[name] = classification(y, p) | {"loss": float(cross_entropy(p, y, federation.model.margin).mean())}
     return found
 
 

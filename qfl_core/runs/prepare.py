@@ -19,6 +19,7 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import make_partition
 from qfl_core.engines import Engine, make_engine
+from qfl_core.extras.robust import with_rule
 
 if TYPE_CHECKING:
     from qfl_core.engines.qnn import QNN
@@ -103,14 +104,20 @@ def _told_as_config_error() -> Iterator[None]:
         raise ConfigError(str(error)) from error
 
 
+def configured_method(config: ExperimentConfig, method: Method | None = None) -> Method:
+    """Return the config's method (or take ``method``) with the local optimiser and the aggregation of the config."""
+    return with_rule((method or method_named(config.method)).configured(config), config)
+
+
 def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:
     """Load the data (or take ``splits``), share them among the clients, build the model and encode every sample."""
+    method = configured_method(config, method)
     handed_in = None if splits is None else splits.digest
     splits = load_splits(config) if splits is None else splits
     model = make_model(config)
     federation = Federation(
         config=config,
-        method=(method or method_named(config.method)).configured(config),
+        method=method,
         model=model,
         splits=encode(model.engine, splits.parts),
         schedule=make_partition(splits, config),

@@ -107,7 +107,7 @@ def get_study(
 def get_variants(
     settings: Profile,
     track: str,
-    methods: Iterable[str],
+    methods: Iterable[str] | None,
     seeds: Sequence[int],
     variants: Mapping[Level, Mapping[str, object]],
     folder: Path | None = None,
@@ -117,12 +117,13 @@ def get_variants(
     """Return one study per variant of the track's settings; one sweep trains what is missing in any of them.
 
     ``variants`` maps the name of each variant to the settings that it changes; all else is as in :func:`get_study`.
+    With ``methods`` None, every variant names its own ``method``.
     """
-    folder, methods = folder or results_dir(settings.name), list(methods)
-    configs = {
-        name: grid(settings.config(track, **overrides), method=methods, seed=list(seeds))
-        for name, overrides in variants.items()
-    }
+    folder = folder or results_dir(settings.name)
+    choices: dict[str, list[object]] = (
+        {"seed": list(seeds)} if methods is None else {"method": list(methods), "seed": list(seeds)}
+    )
+    configs = {name: grid(settings.config(track, **overrides), **choices) for name, overrides in variants.items()}
     wanted = list(dict.fromkeys(config for group in configs.values() for config in group))
     data = data_source(wanted[0]).sha256
     runs: dict[ExperimentConfig, RunResult] = {}

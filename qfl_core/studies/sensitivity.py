@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +17,7 @@ from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.summary import interval_texts
 from qfl_core.analysis.variation import variation
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.numbers import interval, significant
+from qfl_core.base.numbers import interval
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
 
@@ -123,10 +122,7 @@ class Sensitivity:
 
 @dataclass(frozen=True, eq=False)
 class ControllerStudy(Sensitivity):
-    """DUQFL-Prox with phi frozen, and with phi refined every m rounds at rate alpha_out: levels ``(m, alpha_out)``.
-
-    Its gains are learnt - frozen.
-    """
+    """DUQFL-Prox with phi frozen, and with controllers that learn in different ways: its gains are learnt - frozen."""
 
     def rates(self) -> pd.DataFrame:
         """Return the mean eta and delta of the last round by track and level: how far the controller has moved."""
@@ -173,14 +169,19 @@ def controller_study(
 ) -> ControllerStudy:
     """Compare the learnt controllers that the section lists under ``controller`` with the frozen one.
 
+    Its ``levels`` map the name of each controller to its settings, and ``tracks`` are where they run.
+
     ``train`` False reads saved runs alone, see :func:`qfl_core.runs.study.get_study`.
     """
-    grid = _listed(section, "controller")
-    variants = {FROZEN: {"outer_period": 0}} | {
-        f"m = {period}, α = {significant(rate, 6)}": {"outer_period": period, "outer_learning_rate": rate}
-        for period, rate in itertools.product(grid["outer_period"], grid["outer_learning_rate"])
-    }
-    return ControllerStudy("controller", _studies(settings, section, variants, folder, train), FROZEN)
+    section = controller_section(section)
+    return ControllerStudy("controller", _studies(settings, section, section["levels"], folder, train), FROZEN)
+
+
+def controller_section(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ``sensitivity`` section with the tracks of its controllers, and ``levels`` with the frozen one first."""
+    own = _listed(section, "controller")
+    levels = {FROZEN: {"outer_period": 0}, **_listed(own, "levels")}
+    return {**section, "tracks": _listed(own, "tracks"), "levels": levels}
 
 
 def _own_level(settings: Profile, section: Mapping[str, Any], variants: Mapping[Any, Mapping[str, object]]) -> Any:

@@ -19,6 +19,7 @@ from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.meta import OuterStep, outer_direction, refine_controller
 from qfl_core.algorithm.server import RoundResult, State, federated_round
 from qfl_core.base.checks import integer
+from qfl_core.base.errors import ConfigError
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.engines import make_engine
@@ -124,9 +125,16 @@ def walk(config: ExperimentConfig, t: int = 1) -> Walk:
     federation = make_federation(config)
     state = State.initial(federation)
     for _ in range(integer(0, config.rounds - 1)("t", t)):
-        outer = refine_controller(federation, state)
-        state = replace(federated_round(federation, state).state, phi=outer.phi)
-    return Walk(federation, state, federated_round(federation, state), refine_controller(federation, state))
+        state = replace(federated_round(federation, state).state, phi=_refined(federation, state).phi)
+    return Walk(federation, state, federated_round(federation, state), _refined(federation, state))
+
+
+def _refined(federation: Federation, state: State) -> OuterStep:
+    outer = refine_controller(federation, state)
+    if outer is None:
+        chosen = federation.config.outer_optimizer
+        raise ConfigError(f"outer_optimizer={chosen!r} takes no step in round {state.t}: walk through another round")
+    return outer
 
 
 def engines_beside(config: ExperimentConfig, samples: int = 5) -> pd.DataFrame:

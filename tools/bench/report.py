@@ -43,9 +43,9 @@ def table(results: dict) -> str:
         difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
         numbers = f"{_speed(row)}{count(row['evaluations']):>9}"
         lines.append(f"  {row['name']:<48}{numbers}  {difference}")
-    lines += ["", f"{'Ratio':<50}{'target':>16}{'measured':>12}"]
+    lines += ["", f"{'Ratio or seconds':<50}{'target':>16}{'measured':>12}"]
     for target in results["targets"]:
-        limit = f"{'>=' if target['at_least'] else '<='} {target['limit']:,g}"
+        limit = "" if target["limit"] is None else f"{'>=' if target['at_least'] else '<='} {target['limit']:,g}"
         value = "not run" if target["value"] is None else f"{target['value']:,.3g}"
         verdict = {None: "", True: "reached", False: "MISSED"}[target["reached"]]
         lines.append(f"  {target['name']:<48}{limit:>16}{value:>12}  {verdict}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,53 +19,28 @@ from qfl_core.algorithm.client import Objective
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.optimizers import rademacher, spsa_block
 from qfl_core.base.streams import stream
-from qfl_core.config import ExperimentConfig
+from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import load_splits
-from qfl_core.engines import Engine, make_engine
-from qfl_core.engines.base import Generators, sample
-from qfl_core.engines.statevector import StatevectorEngine
+from qfl_core.engines import make_engine
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import encode, make_federation
 from qfl_core.runs.run import run_experiment
+from tools.bench.draws import own_draws
 from tools.bench.timing import once, one_thread, seconds
 
 SHOTS = 1024
-PAPER = ExperimentConfig(dataset="baf", method="duqfl-prox", source="stand-in", shots=SHOTS)
+#: The tracks whose runs are measured, with the settings of the profile ``paper`` on generated data.
+TRACKS = ("baf", "genome")
 
 
-class Recorder(Engine):
-    """An engine that keeps every probability it draws from."""
-
-    name = "recorder"
-    kind = "shots"
-
-    def __init__(self, noiseless: Engine) -> None:
-        super().__init__(noiseless.qnn, SHOTS)
-        self.noiseless = noiseless
-        self.drawn: list[np.ndarray] = []
-
-    def encode(self, X: np.ndarray) -> Any:
-        """Encode as the engine behind it does."""
-        return self.noiseless.encode(X)
-
-    def probabilities(self, encoded: Any, weights: np.ndarray, rng: Generators = None) -> np.ndarray:
-        """Return shots of the exact values, which are kept."""
-        p = self.noiseless.probabilities(encoded, weights)
-        self.drawn.append(p)
-        return sample(p, SHOTS, rng)
-
-
-def own_draws(federation: Federation) -> list[np.ndarray]:
-    """Return the probabilities (S, n) behind every binomial draw of a run."""
-    recorder = Recorder(StatevectorEngine(federation.model.engine.qnn))
-    model = dataclasses.replace(federation.model, engine=recorder)
-    deque(train(dataclasses.replace(federation, model=model)), maxlen=0)
-    return recorder.drawn
+def paper_config(track: str) -> ExperimentConfig:
+    """Return DUQFL-Prox's config of the profile ``paper``, on generated data."""
+    return load_profile("paper").config(track, method="duqfl-prox", seed=0, source="stand-in")
 
 
 def client_iterations(config: ExperimentConfig) -> int:
     """Return the SPSA iterations of all clients in a run, those of virtual rounds included."""
-    outer = config.rounds // config.outer_period if config.outer_period else 0
+    outer = (config.rounds - 1) // config.outer_period if config.outer_period else 0  # none after the last round
     return config.clients * config.unfolds * config.spsa_iterations * (config.rounds + 2 * outer)
 
 
@@ -75,15 +49,15 @@ def run_seconds(federation: Federation, repeats: int) -> float:
     return seconds({"run": lambda: deque(train(federation), maxlen=0)}, repeats, clock=one_thread)["run"]
 
 
-def draw_seconds(drawn: list[np.ndarray], repeats: int) -> float:
-    """Return the median seconds of drawing all these binomials, and nothing else."""
-    rng, clipped = stream(0, "bench-draws"), [np.clip(p, 0, 1) for p in drawn]
-
-    def draw() -> None:
-        for p in clipped:
-            rng.binomial(SHOTS, p)
-
-    return seconds({"draws": draw}, repeats, clock=one_thread)["draws"]
+def against_draws(federation: Federation, repeats: int) -> dict:
+    """Return the median seconds of a run and of its own draws, call by call and all together; they take turns."""
+    draws = own_draws(federation)
+    calls: dict[str, Callable[[], object]] = {
+        "run_seconds": lambda: deque(train(federation), maxlen=0),
+        "draw_seconds": draws.call_by_call,
+        "together_seconds": draws.together().call_by_call,
+    }
+    return {"draws": draws.count, **seconds(calls, repeats, clock=one_thread)}
 
 
 def experiment_seconds(config: ExperimentConfig, repeats: int) -> float:
@@ -95,17 +69,14 @@ def experiment_seconds(config: ExperimentConfig, repeats: int) -> float:
 
 def many_clients(clients: int, chunk: int, repeats: int) -> dict:
     """Measure one round of many clients beside its own draws."""
-    config = PAPER.replace(clients=clients, chunk=chunk, rounds=1, outer_period=0, train_size=max(3000, 4 * clients))
-    federation = make_federation(config)
-    drawn = own_draws(federation)
-    return {
-        "clients": clients,
-        "chunk": chunk,
-        "client_iterations": client_iterations(config),
-        "run_seconds": run_seconds(federation, repeats),
-        "draws": int(sum(p.size for p in drawn)),
-        "draw_seconds": draw_seconds(drawn, repeats),
-    }
+    config = _one_round(clients, chunk)
+    found = against_draws(make_federation(config), repeats)
+    return {"clients": clients, "chunk": chunk, "client_iterations": client_iterations(config), **found}
+
+
+def _one_round(clients: int, chunk: int) -> ExperimentConfig:
+    size = max(3000, 4 * clients)
+    return paper_config("baf").replace(clients=clients, chunk=chunk, rounds=1, outer_period=0, train_size=size)
 
 
 def processes(config: ExperimentConfig, runs: int) -> dict:
@@ -175,19 +146,18 @@ def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
 
 
 def measure_training(quick: bool) -> dict:
-    """Measure a run at the paper's setting on BAF, and how its cost grows with rounds, clients and samples."""
-    repeats = 1 if quick else 5
-    base = PAPER.replace(rounds=2, outer_period=1) if quick else PAPER
+    """Measure runs at the paper's settings, and how the cost on BAF grows with rounds, clients and samples."""
+    repeats = 1 if quick else 7
+    configs = {track: paper_config(track) for track in TRACKS}
+    if quick:
+        configs = {track: config.replace(rounds=2) for track, config in configs.items()}
+    base = configs["baf"]
     with threadpool_limits(1):
-        federation = make_federation(base)
-        drawn = own_draws(federation)
-        run = run_seconds(federation, repeats)
-        draws = draw_seconds(drawn, repeats)
+        runs = {track: _run(config, repeats) for track, config in configs.items()}
         clients, iterations = (1, 1) if quick else (4, 5)
-        aer = aer_seconds(federation, clients, iterations)
-        experiment = experiment_seconds(base, repeats)
+        aer = aer_seconds(make_federation(base), clients, iterations)
         many = [many_clients(20 if quick else 1000, chunk, 1 if quick else 3) for chunk in (4, 50)]
-        both = processes(base, 1 if quick else 5)
+        both = processes(base, 1 if quick else 20)
         scaling = {
             name: [_point(base.replace(**{field: value}), value) for value in values]
             for name, field, values in (
@@ -198,22 +168,28 @@ def measure_training(quick: bool) -> dict:
         }
         scaling["many clients"] = [_many(c) for c in ((20, 40) if quick else (100, 300, 1000, 3000, 10_000))]
     return {
-        "run_seconds": run,
-        "client_iterations": client_iterations(base),
-        "draws": int(sum(p.size for p in drawn)),
-        "draw_seconds": draws,
+        "runs": runs,
         "aer_seconds": aer,
         "aer_client_iterations": clients * iterations,
-        "experiment_seconds": experiment,
         "many_clients": many,
         "processes": both,
         "scaling": scaling,
     }
 
 
+def _run(config: ExperimentConfig, repeats: int) -> dict:
+    """Measure a run, its draws, and ``run_experiment`` with its data and files."""
+    found = against_draws(make_federation(config), repeats)
+    return {
+        "client_iterations": client_iterations(config),
+        **found,
+        "experiment_seconds": experiment_seconds(config, repeats),
+    }
+
+
 def _many(clients: int) -> dict:
     """Measure one round of clients with 4 samples each: seconds, and the memory that the round needs."""
-    config = PAPER.replace(clients=clients, chunk=4, rounds=1, outer_period=0, train_size=max(3000, 4 * clients))
+    config = _one_round(clients, 4)
     return _point(config, clients) | {"megabytes": peak_megabytes(config)}
 
 

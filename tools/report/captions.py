@@ -25,6 +25,9 @@ FIGURES: dict[str, dict[str, str]] = {
         "selection, then step projection or the proximal term.",
         "ablation_baf": "BAF: Default-QFL and the four unfolded variants, which add best-unfold selection, then step "
         "projection or the proximal term.",
+        "attribution": "From the untrained model to DUQFL-Prox, one change at a time: levels with 95 % intervals, the "
+        "paired difference from the row above with its verdict, and what each gain in accuracy is made of; hollow "
+        "points have the other label mix in the clients' validation parts.",
         "train_test_gap_shift": "The train-test gap of every method in the last round: the part that the clients' "
         "other mix of classes explains, which needs no training, and the rest; bars are 95 % intervals over seeds.",
         "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
@@ -77,6 +80,10 @@ FIGURES: dict[str, dict[str, str]] = {
         "extensions": "Two methods of ours against the methods that they are without their own switch, a dataset that "
         "is not in the paper, and how far learned aggregation weights move from FedAvg's.",
     },
+    "Bad clients": {
+        "attacks": "DUQFL-Prox under attack: global accuracy in the last round by attack and defence (+ and − mark "
+        "differences that the seeds show), what each defence costs where nobody attacks, and colluding clients.",
+    },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
         "device noise and on the backend that the panel's title names.",
@@ -107,6 +114,12 @@ TABLES: dict[str, tuple[str, str]] = {
         "Clean track, genome",
         "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
     ),
+    "attribution": (
+        "What makes the difference",
+        "Last round: the level of every link of the chain, its paired difference from the link before, 95 % intervals, "
+        "and the verdict; all differences are judged together. called_positive is the share of test samples that the "
+        "model calls positive.",
+    ),
     "train_test_gap_shift": (
         "What the train-test gap is made of",
         "Last round, mean over seeds and 95 % interval: the part that the clients' other mix of classes explains, "
@@ -120,6 +133,12 @@ TABLES: dict[str, tuple[str, str]] = {
     "extensions": (
         "Extensions",
         "Extra − base in the last round over paired seeds, with 95 % intervals; p is corrected for all rows together.",
+    ),
+    "attacks": (
+        "Bad clients",
+        "Differences of the last round's global accuracy over paired seeds, with 95 % intervals; p is corrected for "
+        "all rows together. Harm: attacked − honest, undefended. Gain: defended − undefended, attacked. Cost: defended "
+        "− undefended where nobody attacks.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",

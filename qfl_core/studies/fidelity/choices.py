@@ -94,8 +94,9 @@ _CLIENT = (
         },
     ),
     Choice(
-        "bounds", ALGORITHM_1, "line 6", "η, δ clipped to “predefined feasible intervals”",
-        "η in {eta_bounds}, δ in {delta_bounds}.", "Wide enough to let the controller move by a factor of three "
+        "bounds", ALGORITHM_1, "line 6", "log η = φ_η · z and log δ = φ_δ · z, clipped to “predefined feasible "
+        "intervals”, which are not given", "The same map; η in {eta_bounds}, δ in {delta_bounds}.",
+        "Wide enough to let the controller move by a factor of three "
         "or more each way.", "Only runs in which a rate reaches a bound; the trace records every rate.",
     ),
     Choice(
@@ -147,8 +148,9 @@ _CLIENT = (
 
 _SERVER = (
     Choice(
-        "participants", ALGORITHM_2, "line 1", "S^(t), the participating clients, is not given",
-        "All clients (participation {participation}).", "Nothing in the results speaks of absent clients.",
+        "participants", ALGORITHM_2, "line 1", "The server broadcasts θ^(t) to the clients of S^(t); who takes part is "
+        "not given", "All clients (participation {participation}); φ^(t) is sent with θ^(t).", "Nothing in the results "
+        "speaks of absent clients, and Algorithm 1 needs φ^(t).",
         "Shown in the figure sensitivity_participation.",
     ),
     Choice(
@@ -184,21 +186,25 @@ _OUTER = (
         "would hold the noise of two rounds as well. There is no setting for it.",
     ),
     Choice(
-        "outer-step", ALGORITHM_3, "lines 5 to 7", "φ ← φ − α_out ĝ, “applied periodically”; α_out and the period are "
-        "not given", "Every {outer_period} rounds with α_out = {outer_learning_rate}, and not after the last round.",
-        "No round follows the last one, so a step there would serve nobody.",
+        "outer-step", ALGORITHM_3, "lines 5 to 7", "φ ← φ − α_out ĝ, “periodically rather than necessarily at every "
+        "round”; α_out and the period are not given", "A period of {outer_period} (1: every round) with "
+        "α_out = {outer_learning_rate}, and no step after the last round.", "By the refinement of the protocol search: "
+        "with longer periods the rates hardly vary, which the paper says they do. No round follows the last one, so a "
+        "step there would serve nobody.",
         alternatives={
             "controller frozen": {"outer_period": 0},
+            "every 5 rounds, α_out = 1": {"outer_period": 5, "outer_learning_rate": 1.0},
+            "every 5 rounds, α_out = 3": {"outer_period": 5, "outer_learning_rate": 3.0},
             "every round, α_out = 1": {"outer_period": 1, "outer_learning_rate": 1.0},
-            "every round, α_out = 3": {"outer_period": 1, "outer_learning_rate": 3.0},
         },
     ),
 )
 
 _SETTINGS = (
     Choice(
-        "software", SETTINGS, "Language, framework", "Python 3.11.14, Qiskit, Qiskit Machine Learning",
-        "Python 3.11 or newer, versions in requirements.lock.", "A lock file makes the set-up repeatable.", "–",
+        "software", SETTINGS, "Language, environment, framework", "Python 3.11.14, Visual Studio Code, Qiskit, Qiskit "
+        "Machine Learning", "Python 3.11 or newer, any editor, versions in requirements.lock.", "A lock file makes the "
+        "set-up repeatable.", "–",
     ),
     Choice(
         "simulator", SETTINGS, "Simulator, shots", "Qiskit Aer simulator, 1024 shots",
@@ -214,7 +220,8 @@ _SETTINGS = (
         alternatives={"ansatz with 1 repetition": {"ansatz_reps": 1}},
     ),
     Choice(
-        "default-qfl", SETTINGS, "Default-QFL", "“Qiskit's default SPSA optimizer”",
+        "default-qfl", SETTINGS, "Optimizer, Default-QFL", "The table: “SPSA / DUQFL-Prox SPSA”; the list of methods: "
+        "“Qiskit's default SPSA optimizer”",
         "The library's SPSA, rates {default_spsa}, as many iterations as all unfolds together.",
         "By default the library calibrates its own rates; the table's 0.13 stands beside “SPSA”, too.",
         alternatives={
@@ -224,8 +231,10 @@ _SETTINGS = (
         method="default-qfl",
     ),
     Choice(
-        "fedprox-qfl", SETTINGS, "FedProx-QFL", "“a conventional local optimization routine” with the proximal term",
-        "SPSA with rates {fedprox_spsa} and the same μ.", "The paper names no optimiser here.",
+        "fedprox-qfl", SETTINGS, "Optimizer, FedProx-QFL",
+        "“a conventional local optimization routine” with the proximal term",
+        "SPSA, rates {fedprox_spsa} (fixed: the table's 0.13), the same μ.",
+        "The paper names no optimiser here; by the protocol search.",
         alternatives={
             "rates fixed at 0.13": {"fedprox_spsa": "fixed"},
             "rates calibrated": {"fedprox_spsa": "calibrated"},
@@ -233,8 +242,8 @@ _SETTINGS = (
         method="fedprox-qfl",
     ),
     Choice(
-        "adam-qfl", SETTINGS, "Adam-QFL", "“Generic adaptive optimizer baseline”; steps, rate and moments are not "
-        "given",
+        "adam-qfl", SETTINGS, "Optimizer, Adam-QFL",
+        "“Generic adaptive optimizer baseline”, “FedAvg-tuned-Adam”; steps, rate and moments are not given",
         "The library's ADAM on exact gradients, rate chosen on validation among {adam_rates}; steps per round "
         "{adam_steps} (0: as many as the SPSA methods' circuits pay for); moments {adam_moments} after a round.",
         "An equal budget compares optimisers, not efforts.",
@@ -243,6 +252,13 @@ _SETTINGS = (
             "moments kept": {"adam_moments": "kept"},
         },
         method="adam-qfl",
+    ),
+    Choice(
+        "duqfl-drift", SETTINGS, "DUQFL-drift", "“an explicit displacement constraint”, without its radius",
+        "The step of an unfold is cut to a length of {drift_radius} where it is longer.",
+        "The constraint is on what the trace records as displacement.",
+        alternatives={"radius 0.1": {"drift_radius": 0.1}, "radius 1": {"drift_radius": 1.0}},
+        method="duqfl-drift",
     ),
     Choice(
         "clients", SETTINGS, "Number of clients", "5 or 10", "{clients}.", "By the protocol search.",
@@ -273,9 +289,11 @@ _DATA = (
         tracks=("baf",),
     ),
     Choice(
-        "baf-splits", DATA, "BAF, splits", "Stratified subsample; 2,999 / 750 / 1,250 rows; four features by ordinal "
-        "encoding, standardisation, PCA, after the split", "The same; all steps are fitted on the training split.", "",
-        "–", tracks=("baf",),
+        "baf-splits", DATA, "BAF, splits", "Stratified subsample; 2,999 / 750 / 1,250 rows; after the split ordinal "
+        "encoding of categories, standardisation of numbers, PCA to four features", "The same, fitted on the training "
+        "split; the codes of categories are standardised, too.",
+        "PCA weighs a column by its variance, and that of a code follows from the number of categories.",
+        "Other weights of five of the 31 columns in PCA. There is no setting for it.", tracks=("baf",),
     ),
     Choice(
         "angles", DATA, "Angle range", "BAF “optionally scaled to [0, π]”; genome by MinMax scaling, range not given",
@@ -294,9 +312,12 @@ _DATA = (
         alternatives={"ids along a shuffled list": {"encoding": "word-id-shuffled"}}, tracks=("genome",),
     ),
     Choice(
-        "genome-splits", DATA, "Genome, splits", "10,000 records for training, 2,000 for testing",
-        "{train_size} / {val_size} / {test_size} for training, server validation and test.", "The meta-loss needs "
-        "D_val, which the paper does not place.", "A fifth fewer training rows.",
+        "genome-splits", DATA, "Genome, splits",
+        "Vectors are shuffled and scaled by MinMax; 10,000 records for training, 2,000 for testing",
+        "Ids first, then a stratified random split of {train_size} / {val_size} / {test_size} for "
+        "training, server validation and test; the scaling is fitted on the training split.", "The meta-loss needs "
+        "D_val, which the paper does not place; a scaling of all records would have seen the test split.", "A fifth "
+        "fewer training rows.",
         tracks=("genome",),
     ),
     Choice(
@@ -318,6 +339,11 @@ _DATA = (
             "each client its own part": {"client_test": "split"},
             "one test set for all": {"client_test": "shared"},
         },
+    ),
+    Choice(
+        "fairness", DATA, "Client fairness gap", "“the P90 − P10 spread of client test accuracies”",
+        "The same, of the uploaded models.", "They are the clients' models of the round.",
+        "Of the global model it would be 0 on a shared test set; the column global_fairness_gap records it.",
     ),
     Choice(
         "gap", DATA, "Train-test gap", "“train–test gap” of clients, without a formula",

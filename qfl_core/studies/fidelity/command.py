@@ -16,7 +16,7 @@ def add_fidelity(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``fidelity``."""
     parser.add_argument("--profile", type=option(str), default="paper", help="smoke, quick or paper (default: paper)")
     parser.add_argument(
-        "--seeds", type=option(int), default=10, help="number of paired seeds, from 2000 on (default: 10)"
+        "--seeds", type=option(int), default=30, help="number of paired seeds, from 2000 on (default: 30)"
     )
     parser.add_argument(
         "--out", type=path_option, default=Path("docs"), help=f"folder of {PAGE} and {MEASURED} (default: docs)"

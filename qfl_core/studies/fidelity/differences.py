@@ -18,7 +18,7 @@ from qfl_core.studies.fidelity.choices import CHOICES, Choice
 
 #: First of the seeds; no profile reports or searches with one of them.
 FIRST_SEED = 2000
-SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + 10))
+SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + 30))
 #: What is compared in the last round: column and its short name.
 METRICS = {"global_accuracy": "global", "client_test_accuracy": "client", "train_test_gap": "gap"}
 COLUMNS = ("choice", "alternative", "method", "track", "metric", "mean", "low", "high", "seeds", "settings")

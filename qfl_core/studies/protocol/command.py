@@ -15,7 +15,7 @@ from qfl_core.config import Profile, load_profile
 from qfl_core.studies.protocol.distance import Stage
 from qfl_core.studies.protocol.page import page, real_part, real_section, with_real, words
 from qfl_core.studies.protocol.plan import DEFAULTS, Plan
-from qfl_core.studies.protocol.search import Search, protocol_search, variants_of
+from qfl_core.studies.protocol.search import Search, named_roles, profile_candidate, protocol_search, variants_of
 from qfl_core.studies.protocol.stages import REAL, Bench
 from qfl_core.studies.protocol.tables import NAME, SearchTables
 
@@ -77,7 +77,12 @@ def _real(settings: Profile, plan: Plan, path: Path, folder: Path) -> str:
     known = {DEFAULTS, *plan.combinations}
     if final.empty or not set(final["candidate"]) <= known:
         raise RunError(f"{folder.name}/ has no finalists of this plan: run the command first without QFL_DATA_DIR")
-    roles = dict(zip(final["candidate"], final["role"], strict=True))
+    # The profile may have changed since the search: who has its settings is asked now.
+    named = named_roles(plan, profile_candidate(settings, plan))
+    roles = {
+        candidate: ", ".join([*_came_out(role), *named.get(candidate, [])])
+        for candidate, role in zip(final["candidate"], final["role"], strict=True)
+    }
     bench = Bench(settings, plan.tracks, REAL)
     stage = bench.stage(variants_of(plan, list(roles)), plan.final_seeds)
     table = stage.table.reset_index().assign(role=list(roles.values()), origin="; ".join(bench.facts))
@@ -85,6 +90,11 @@ def _real(settings: Profile, plan: Plan, path: Path, folder: Path) -> str:
     section = real_section(plan, stage, roles, bench.facts)
     write_text(path, with_real(path.read_text(encoding="utf-8"), section))
     return section
+
+
+def _came_out(roles: str) -> list[str]:
+    """Return those of a candidate's roles on the stand-in that its scores gave it."""
+    return [role for role in roles.split(", ") if role.startswith(("winner", "runner-up", "closest"))]
 
 
 def report(search: Search) -> str:

@@ -142,11 +142,14 @@ def _outcome(search: Search) -> str:
         f"**The winner**: {words(search.plan, winner)}.\n\n"
         f"{_score_table(search.plan, stage, search.roles, winner)}\n"
     )
-    gap, half = stage.difference(winner, search.runner_up)
-    text += f"Winner − runner-up: {plus_minus(gap, half, signed=True)}, paired over seeds. "
-    if search.profile in stage.candidates and search.profile != winner:
-        gap, half = stage.difference(winner, search.profile)
-        text += f"Winner − profile: {plus_minus(gap, half, signed=True)}. "
+    others = {"runner-up": search.runner_up, "profile": search.profile}
+    others |= {f"reading {name}": search.plan.reading(name) for name in search.plan.readings}
+    gaps = [
+        f"{name} {plus_minus(*stage.difference(winner, other), signed=True)}"
+        for name, other in others.items()
+        if other in stage.candidates and other != winner
+    ]
+    text += f"Total of the winner − that of others, paired over seeds: {'; '.join(gaps)}. "
     return text + (
         f"A number varies by {number(stage.spread)} from seed to seed (standard deviation), so no reading can be told "
         "from the truth below about that distance.\n"

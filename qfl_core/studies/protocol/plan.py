@@ -60,9 +60,10 @@ class Plan:
     def of(cls, section: Mapping[str, Any]) -> Plan:
         """Read the ``protocol`` section of a profile.
 
-        Its ``encodings`` belong to :func:`qfl_core.studies.clean.encoding_search` and are left out.
+        Its ``encodings`` belong to :func:`qfl_core.studies.clean.encoding_search`, its ``tuning`` to
+        :func:`qfl_core.studies.tuning.tuning_study`: both are left out.
         """
-        values = {key: value for key, value in section.items() if key != "encodings"}
+        values = {key: value for key, value in section.items() if key not in ("encodings", "tuning")}
         known = [f.name for f in fields(cls)]
         for key in values:
             if key not in known:

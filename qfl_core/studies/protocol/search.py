@@ -56,9 +56,8 @@ class Search:
         """What each candidate of the deciding stage is there for, in words."""
         found: dict[str, list[str]] = {self.winner: ["winner"]}
         found.setdefault(self.runner_up, []).append("runner-up")
-        found.setdefault(self.profile, []).append("profile")
-        for name in self.plan.readings if self.final else ():
-            found.setdefault(self.plan.reading(name), []).append(f"reading {name}")
+        for candidate, names in named_roles(self.plan, self.profile, readings=self.final is not None).items():
+            found.setdefault(candidate, []).extend(names)
         for track in self.plan.tracks:
             found.setdefault(self.best.ranked(track)[0], []).append(f"closest on {track}")
         return {candidate: ", ".join(roles) for candidate, roles in found.items()}
@@ -136,6 +135,14 @@ class Search:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
+def named_roles(plan: Plan, profile: str, readings: bool = True) -> dict[str, list[str]]:
+    """Return the roles that candidates have before anything runs: the profile's own settings and named readings."""
+    found = {profile: ["profile"]}
+    for name in plan.readings if readings else ():
+        found.setdefault(plan.reading(name), []).append(f"reading {name}")
+    return found
+
+
 def _effect(plan: Plan, factor: str, level: str, part: str, effect: float, half: float) -> dict[str, object]:
     first = next(iter(plan.every[factor]))
     found = {"factor": factor, "from": first, "level": level, "score": part, "effect": effect}
@@ -184,7 +191,7 @@ def finalists(plan: Plan, screening: Stage, profile: str = DEFAULTS) -> list[str
 
     They are the profile's own settings, the named readings, the closest screened candidate, and the closest predicted
     combinations by the total and, half as many, by each track's numbers. Candidates whose untrained model already has
-    the final accuracy are left out, but for the profile's own settings.
+    the final accuracy are left out, but for the profile's own settings and the named readings.
     """
     everywhere = predicted(plan, screening)
     best = [everywhere.ranked()[: plan.finalists]]

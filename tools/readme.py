@@ -1,0 +1,171 @@
+"""Write the README's numbers from figures/tables, between ``<!-- numbers: NAME -->`` and ``<!-- end -->``.
+
+python -m tools.readme           # rewrite the blocks
+python -m tools.readme --check   # say which blocks do not agree with the tables, and end with 1
+
+So no number of the README is typed by hand, and a test compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from qfl_core.base.files import write_text
+
+ROOT = Path(__file__).resolve().parent.parent
+MARKED = re.compile(r"(<!-- numbers: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+VERDICTS = {"holds": "hold", "fails": "fail", "absent": "are absent", "undecided": "are undecided"}
+SHOWN = ("DUQFL-Prox", "FedProx-QFL", "Default-QFL")
+ROWS = ("global accuracy", "mean client test accuracy", "train-test gap", "client fairness gap")
+LINKS = ("fixed rates", "unfolding", "controller", "best unfold", "proximal term")
+TRACKS = {"baf": "BAF", "genome": "Genome (word-id)"}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The CSV tables of a folder; each is read when it is asked for."""
+
+    folder: Path
+
+    def __call__(self, name: str) -> pd.DataFrame:
+        """Return a table, e.g. ``claims`` or ``real/claims``."""
+        return pd.read_csv(self.folder / f"{name}.csv")
+
+
+def verdict(tables: Tables) -> str:
+    """Return the result in six lines."""
+    counts = tables("claims")["verdict"].value_counts()
+    told = ", ".join(f"{counts[name]} {words}" for name, words in VERDICTS.items() if name in counts)
+    real = tables("real/claims")["verdict"].value_counts()
+    told_real = ", ".join(f"{real[name]} {words}" for name, words in VERDICTS.items() if name in real)
+    seeds = int(tables("claims")["seeds"].max())
+    lines = [
+        f"**Claims.** Of the paper's 20 claims and 3 theory points, {told}, over {seeds} paired seeds "
+        "on the stand-in data ([table](figures/tables/claims.md), [rules](docs/claims.md)).",
+        f"**BAF.** {_accuracies(tables, 'baf')} ([figure](figures/baf_global_client_metrics.png)).",
+        f"**Genome.** {_accuracies(tables, 'genome')} ([figure](figures/genome_global_client_metrics.png)).",
+        f"**What does the work.** {_links(tables)} ([figure](figures/attribution.png)).",
+        f"**What it is not.** {_ranking(tables)} ([figure](figures/metrics_BAF_2.png)).",
+        f"**Real files.** On samples of both official files, {told_real}, and "
+        f"{_agreeing(tables)} ([table](figures/tables/real/claims.md)).",
+    ]
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def _last_round(tables: Tables) -> dict[tuple[str, str, str], pd.Series]:
+    return {(row["track"], row["metric"], row["method"]): row for _, row in tables("final_metrics").iterrows()}
+
+
+def _accuracies(tables: Tables, track: str) -> str:
+    table = _last_round(tables)
+    rows = {method: table[track, "global accuracy", method] for method in (*SHOWN, "untrained")}
+    ours = ", ".join(f"{method} {row['mean']:.3f}" for method, row in rows.items())
+    papers = ", ".join(f"{method} {row['paper']:.3f}" for method, row in rows.items() if pd.notna(row["paper"]))
+    return f"Last-round accuracy: {ours}; in the paper {papers}"
+
+
+def _links(tables: Tables) -> str:
+    """Return what each change adds to the global accuracy on the way from Default-QFL to DUQFL-Prox."""
+    table, told = tables("attribution"), []
+    for track, label in TRACKS.items():
+        mine = table[(table["track"] == track) & (table["metric"] == "global_accuracy")]
+        mine = mine[mine["validation"] == mine["validation"].iloc[0]].set_index("link")
+        whole = mine.loc["DUQFL-Prox − Default-QFL"]
+        steps = ", ".join(f"{name} {mine.loc[name, 'mean']:+.3f}" for name in LINKS)
+        told.append(f"{label}: {whole['mean']:+.3f} [{whole['low']:.3f}, {whole['high']:.3f}] = {steps}")
+    return f"From Default-QFL to DUQFL-Prox, one change at a time: {'; '.join(told)}"
+
+
+def _ranking(tables: Tables) -> str:
+    table = _last_round(tables)
+    found = {method: table["baf", "ROC-AUC", method]["mean"] for method in ("DUQFL-Prox", "FedProx-QFL", "untrained")}
+    told = ", ".join(f"{method} {value:.3f}" for method, value in found.items())
+    return f"Fraud detection: on BAF the ROC-AUC is {told}, and accuracy rises because fewer samples are called frauds"
+
+
+def _agreeing(tables: Tables) -> str:
+    both = tables("claims").merge(tables("real/claims"), on="id", suffixes=("", "_real"))
+    both = both[(both["verdict"] != "missing") & (both["verdict_real"] != "missing")]
+    return f"{int((both['verdict'] == both['verdict_real']).sum())} of {len(both)} verdicts are the same"
+
+
+def final_metrics(tables: Tables) -> str:
+    """Return the last round of three methods beside the paper's numbers."""
+    table = _last_round(tables)
+    lines = ["| | | " + " | ".join((*SHOWN, "untrained")) + " |", "|---|---|" + "---|" * (len(SHOWN) + 1)]
+    for track, label in TRACKS.items():
+        for metric in ROWS:
+            rows = [table[track, metric, method] for method in (*SHOWN, "untrained")]
+            ours = [f"{row['mean']:.3f} [{row['low']:.3f}, {row['high']:.3f}]" for row in rows]
+            lines.append(f"| {label}, {metric} | here | {' | '.join(ours)} |")
+            if any(pd.notna(row["paper"]) for row in rows):
+                papers = ["" if pd.isna(row["paper"]) else f"{row['paper']:.3f}" for row in rows]
+                lines.append(f"| | paper | {' | '.join(papers)} |")
+    return "\n".join(lines)
+
+
+def claims(tables: Tables) -> str:
+    """Return which claims have each verdict, on the stand-ins and on the samples of the real files."""
+    lines = ["| | stand-in data | samples of the real files |", "|---|---|---|"]
+    found = [tables(name) for name in ("claims", "real/claims")]
+    for verdict in VERDICTS:
+        cells = [", ".join(table.loc[table["verdict"] == verdict, "id"].astype(str)) or "none" for table in found]
+        lines.append(f"| {verdict} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def clean(tables: Tables) -> str:
+    """Return the clean track's scores of all models."""
+    lines = ["| | genome, accuracy | BAF, ROC-AUC |", "|---|---|---|"]
+    genome, baf = (tables(f"clean_{name}").set_index("model") for name in ("genome", "baf"))
+    lines += [f"| {name} | {genome.loc[name, 'accuracy']} | {baf.loc[name, 'roc auc']} |" for name in genome.index]
+    return "\n".join(lines)
+
+
+#: Every block of the README, by name.
+BLOCKS: dict[str, Callable[[Tables], str]] = {
+    "verdict": verdict,
+    "final-metrics": final_metrics,
+    "claims": claims,
+    "clean": clean,
+}
+
+
+def rewritten(text: str, tables: Tables) -> str:
+    """Return the README's text with every block made anew."""
+
+    def block(found: re.Match[str]) -> str:
+        begin, name, _, end = found.groups()
+        return f"{begin}\n{BLOCKS[name](tables)}\n\n{end}"
+
+    return MARKED.sub(block, text)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rewrite the README, or check it."""
+    parser = argparse.ArgumentParser(prog="python -m tools.readme", description="Write the README's numbers.")
+    parser.add_argument("--check", action="store_true", help="change nothing; end with 1 where a number differs")
+    asked = parser.parse_args(arguments)
+    page = ROOT / "README.md"
+    before = page.read_text(encoding="utf-8")
+    after = rewritten(before, Tables(ROOT / "figures" / "tables"))
+    if before == after:
+        print("readme: its numbers are those of figures/tables")
+        return 0
+    if asked.check:
+        print("readme: its numbers are not those of figures/tables; `make readme` writes them", file=sys.stderr)
+        return 1
+    write_text(page, after)
+    print("readme: written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
