@@ -49,14 +49,14 @@ EXECUTED := $(NOTEBOOKS:notebooks/%=$(OUT)/%)
 CORE := $(shell find qfl_core -name '*.py' -o -name '*.csv')
 DATA := $(wildcard $(foreach d,$(QFL_DATA_DIR) data/cache,$(addprefix $(d)/,Base.parquet Base.csv demo_human_or_worm_v0.zip)))
 SETTINGS := $(OUT)/.settings
-RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)"
+RUN = $(PY) -m tools.run_notebook --profile $(PROFILE) --seeds "$(SEEDS)" --datasets "$(DATASETS)" $(WHOLE)
 
 # Two notebooks at a time: while one loads or draws, another trains. Runs that both need are done once.
 JOBS ?= 2
 
 .PHONY: reproduce notebooks
 reproduce: setup ## Run every notebook in order and regenerate the figures (PROFILE=smoke|quick|paper)
-	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks
+	@$(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS)) notebooks WHOLE=--whole
 	@$(PY) tools/summary.py $(PROFILE)
 
 notebooks: $(EXECUTED)
@@ -170,8 +170,8 @@ test-federation: setup ## Run the tests of real federations: equality, faults, r
 	@$(PY) -m pytest -m "flower and slow" tests
 
 .PHONY: test-load
-test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20)
-	@$(PY) tests/under_load.py $(or $(TIMES),20)
+test-load: setup ## Repeat the tests that start processes or wait for locks on a busy machine (TIMES=20 FILES=)
+	@$(PY) tests/under_load.py $(or $(TIMES),20) $(FILES)
 
 .PHONY: mutation
 mutation: setup ## Break Algorithms 1 to 3 and what keeps results safe in known ways, one at a time: a test must notice each

@@ -32,6 +32,7 @@ from qfl_core import METHODS, analysis
 from qfl_core.analysis import tables
 from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
 from qfl_core.analysis.kept import kept
+from qfl_core.analysis.real_claims import read_real
 from qfl_core.analysis.sides import side_rates
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.analysis.variation import variation_table
@@ -235,11 +236,13 @@ claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
 
 # %%
 facts = studies[datasets[0]].facts
-for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts):
+real = read_real(folder / "tables")
+for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts, real):
     sheet.save(folder)
 
 # %% [markdown]
-# *What to see.* A row's grey band is where the claim wants the value, the triangle is the paper's number. A wide
+# *What to see.* A row's grey band is where the claim wants the value, the triangle is the paper's number, and the thin
+# line under a row, where there is one, is the interval on the real samples. A wide
 # interval across the edge of the band is an open question, not a refutation: more seeds would narrow it.
 
 # %% [markdown]

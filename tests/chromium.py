@@ -15,6 +15,7 @@ import websocket
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
+PATIENCE = 600  # seconds until a browser counts as hung; no test waits so long
 #: Whatever is asked of the network fails, so that a page that needs it shows it.
 FLAGS = (
     "--headless=new",
@@ -34,7 +35,7 @@ class Page:
     """One tab. ``errors`` and ``requests`` collect since the last :meth:`open`."""
 
     def __init__(self, address: str):
-        self._socket = websocket.create_connection(address, timeout=20, skip_utf8_validation=True)
+        self._socket = websocket.create_connection(address, timeout=PATIENCE, skip_utf8_validation=True)
         self._ids = itertools.count(1)
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -110,7 +111,7 @@ def chromium(profile: Path):
     try:
         port = _port(profile / "DevToolsActivePort", process)
         direct = build_opener(ProxyHandler({}))
-        with direct.open(f"http://127.0.0.1:{port}/json", timeout=20) as answer:
+        with direct.open(f"http://127.0.0.1:{port}/json", timeout=PATIENCE) as answer:
             tabs = json.load(answer)
         page = Page(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))
         try:
@@ -126,12 +127,12 @@ def chromium(profile: Path):
             process.wait()
 
 
-def _port(file: Path, process: subprocess.Popen, seconds: float = 20) -> int:
+def _port(file: Path, process: subprocess.Popen) -> int:
     """Return the port that the browser writes to a file when it listens."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if file.is_file() and (lines := file.read_text().split()):
             return int(lines[0])
         assert process.poll() is None, f"the browser ended with {process.returncode}"
         time.sleep(0.05)
-    raise AssertionError(f"the browser did not listen within {seconds} s")
+    raise AssertionError(f"the browser did not listen within {PATIENCE} s")

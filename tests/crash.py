@@ -79,31 +79,36 @@ def every_step(folder, **changes):
     return codes
 
 
-def ended_after(seconds, folder):
-    """Run, and let the operating system end the process when it has used this many seconds of a core."""
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+def killed_at_event(folder, number=0) -> int:
+    """Run, and die by SIGKILL at the call or return of this number; return how many there were in a run that ended."""
+    events = 0
+
+    def count(*_):
+        nonlocal events
+        events += 1
+        if events == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
     run(folder)
-
-
-def seconds_of_children() -> float:
-    """Return the seconds of a core that all ended children have used; git, asked for the commit, is one of them."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    sys.setprofile(None)
+    return events
 
 
 def any_moment(folder):
-    """End a run again and again, at moments that nobody chose, then let it end by itself.
+    """Kill a run again and again, at moments that nobody chose, then let it end by itself.
 
-    Seconds of a core, unlike those of a clock, do not depend on what else the machine does. So the first moment is
-    always within the run.
+    A moment is a share of all calls of a run, because neither a clock nor the seconds of a core, which the operating
+    system counts by samples, tell how far a run has come. So the first moment is always within the run.
     """
-    before = seconds_of_children()
-    wait(fork(run, folder / "whole"))
-    whole, rng, codes = seconds_of_children() - before, random.Random(), []
+    events = folder / "events"
+    wait(fork(lambda: events.write_text(str(killed_at_event(folder / "whole")))))
+    whole, rng, codes = int(events.read_text()), random.Random(), []
     for attempt in range(4):
+        below = folder / f"{attempt}"
         for moment in (0.2, rng.uniform(0, 1), rng.uniform(0, 1), rng.uniform(0, 1)):
-            codes.append(wait(fork(ended_after, moment * whole, folder / f"{attempt}")))
-        codes.append(wait(fork(run, folder / f"{attempt}")))
+            codes.append(wait(fork(killed_at_event, below, 1 + int(moment * whole))))
+        codes.append(wait(fork(run, below)))
     return codes
 
 

@@ -103,14 +103,14 @@ MUTATIONS = (
     Mutation("outer slope over one radius", "/ (2 * radius)", "/ radius", META),
     Mutation(
         "both virtual rounds on one side",
-        "start.phi, -config.outer_perturbation",
-        "start.phi, config.outer_perturbation",
+        "(config.outer_perturbation, -config.outer_perturbation)",
+        "(config.outer_perturbation, config.outer_perturbation)",
         META,
     ),
     Mutation(
         "virtual rounds on the real streams",
-        'phi=phi_minus), trainer, "virtual")',
-        'phi=phi_minus), trainer, "round")',
+        'federated_round(federation, start, trainer, "virtual")',
+        'federated_round(federation, start, trainer, "round")',
         META,
     ),
     Mutation("refined a round too late", "done % period == 0", "t % period == 0", META),

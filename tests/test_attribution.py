@@ -51,12 +51,14 @@ def test_neighbours_of_the_chain_differ_in_one_thing(profile):
         changed = []
         for before, after in itertools.pairwise(NAMES):
             one, two = (links[name, OWN].to_dict() for name in (before, after))
-            changed.append({field for field in one if one[field] != two[field]})
+            # No method but Default-QFL reads its setting.
+            unread = {"default_spsa"} if {one["method"], two["method"]} != {"default-qfl"} else set()
+            changed.append({field for field in one if one[field] != two[field]} - unread)
         # Unfolding is another method with a controller that stands still; the next link lets it move.
         assert changed == [
             {"method"},
             {"default_spsa"},
-            {"method", "default_spsa", "outer_period"},
+            {"method", "outer_period"},
             {"outer_period"},
             {"method"},
             {"method"},

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,8 +11,10 @@ from scipy import stats
 
 from qfl_core.analysis import CLAIMS, Claim, Part, claims_table, judge, parts_table, write_claims
 from qfl_core.analysis import measures as m
+from qfl_core.analysis.claim_tables import claims_markdown
 from qfl_core.analysis.evidence import Evidence
 from qfl_core.analysis.part_tests import supporting
+from qfl_core.analysis.real_claims import read_real
 from qfl_core.analysis.single_run import SingleRun, single_run
 from qfl_core.base.errors import AnalysisError
 from qfl_core.data import load_splits
@@ -401,14 +404,18 @@ def test_tables_and_files_tell_the_same(told, tmp_path):
     assert list(parts.loc[parts["id"] == "1", "part"]) == ["1a", "1b"]
     assert table.loc[0, "seeds"] == 8
     assert table.loc[0, "source"] == "baf pca: stand-in data, exact"
-    csv, parts_csv, markdown = write_claims(verdicts, tmp_path / "new")
+    csv, parts_csv, _, markdown = write_claims(verdicts, tmp_path / "new")
     assert list(pd.read_csv(csv)["verdict"]) == list(table["verdict"])
     assert len(pd.read_csv(parts_csv)) == len(parts) == sum(len(claim.parts) for claim in CLAIMS)
     text = markdown.read_text(encoding="utf-8")
-    assert text.startswith("23 holds.\n")
-    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    assert len(rows) == 23
-    assert {line.replace("\\|", "").count("|") for line in rows} == {15}
+    assert text.startswith("23 holds. ")
+    summary, every = (
+        [line.replace("\\|", "") for line in half.splitlines() if line.startswith("| ")][2:]
+        for half in text.split("## All parts")
+    )
+    assert (len(summary), len(every)) == (23, len(parts))
+    assert {line.count("|") for line in summary} == {15}
+    assert {line.count("|") for line in every} == {11}
 
 
 def test_the_same_seed_gives_the_same_verdicts(told_world):
@@ -445,3 +452,58 @@ def test_the_theory_checks_pass_on_the_method_and_fail_on_a_wrong_penalty(monkey
         lambda self, theta: 0.1 * ((theta - self.anchor) ** 2).sum(axis=2),
     )
     assert proximal_gradient_error(federation) > 1e-2
+
+
+def real_tables(verdicts, folder):
+    """Write the tables of claims as those of real samples."""
+    write_claims(list(verdicts), folder / "real")
+    (folder / "real" / "claims.md").unlink()
+
+
+def test_real_samples_stand_beside_the_stand_ins(told, mirrored, tmp_path):
+    assert read_real(tmp_path) is None
+    real_tables(mirrored.values(), tmp_path)
+    write_claims(list(told.values()), tmp_path)
+    text = (tmp_path / "claims.md").read_text(encoding="utf-8")
+    first = next(line for line in text.splitlines() if line.startswith("| 1 |"))
+    assert [cell.strip() for cell in first.split("|")][3:5] == ["**holds**†", "fails"]
+    row = parts_table(list(mirrored.values())).set_index("part").loc["1a"]
+    line = next(line for line in text.splitlines() if line.startswith("| 1a |"))
+    assert f"{row['estimate']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}] | fails |" in line
+    assert "On the real samples: " in text
+    real = read_real(tmp_path)
+    assert real.verdict("1") == "fails"
+    assert (real.verdict("99"), real.part_verdict("99a"), real.shown("99a")) == ("", "", "")
+    sheet = claim_sheets(parts_table(list(told.values())), ("planted",), real)[0]
+    lines = [line.get_xdata() for axis in sheet.draw().axes for line in axis.lines]
+    assert any(np.allclose(x, [row["low"], row["high"]], atol=1e-6) for x in lines if len(x) == 2)
+    plt.close("all")
+
+
+def test_a_damaged_table_of_real_samples_is_told(told, tmp_path):
+    real_tables(told.values(), tmp_path)
+    path = tmp_path / "real" / "claim_parts.csv"
+    pd.read_csv(path).drop(columns="low").to_csv(path, index=False)
+    with pytest.raises(AnalysisError, match="real/claim_parts.csv lacks low; it has id, part"):
+        read_real(tmp_path)
+
+
+def test_the_numbers_behind_the_verdicts_are_written(told, tmp_path):
+    write_claims(list(told.values()), tmp_path)
+    values = pd.read_csv(tmp_path / "claim_values.csv", index_col="seed")
+    parts = parts_table(list(told.values())).set_index("part")
+    tested = parts[(parts["track"] != "theory") & (parts["claimed"] != "always")]
+    assert list(values.columns) == list(tested.index)
+    for label in values:
+        assert values[label].mean() == pytest.approx(parts.loc[label, "estimate"], rel=1e-4, abs=1e-6)
+
+
+def test_a_sentence_tells_what_one_run_alone_would_show(told, mirrored):
+    def said(verdicts):
+        return claims_markdown(list(verdicts.values())).splitlines()[0]
+
+    holding = [v for v in told.values() if v.single.seeds and v.verdict == "holds"]
+    steady = sum(v.single.share > 0.8 for v in holding)
+    assert f"more than 80% of the seeds for {steady} of the {len(holding)} claims on runs that hold" in said(told)
+    lucky = sum(v.single.share for v in mirrored.values() if v.single.seeds and v.verdict != "holds")
+    assert f"one run shows {lucky:.1f} on average by luck" in said(mirrored)

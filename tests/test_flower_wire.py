@@ -483,10 +483,14 @@ def test_the_aggregate_of_the_others_is_their_own_weighted_mean(whole):
     assert np.allclose(record["state"]["theta"], mean, atol=1e-14)
 
 
+#: What is said of a client when a node never said which client it serves.
+NAMELESS = "no node serves this client; of a node that did not say which client it serves: "
+
+
 def test_a_node_that_never_answers_is_left_out_after_the_time_out(whole):
     grid = FakeGrid(CONFIG, partitions(0, 1, 2), silent=[102])
     record = list(over(whole, grid))[1]
-    assert [(e["client"], e["reason"]) for e in record["exclusions"]] == [(2, "no answer within 0.5 s")]
+    assert [(e["client"], e["reason"]) for e in record["exclusions"]] == [(2, f"{NAMELESS}no answer within 0.5 s")]
 
 
 # Answers that get lost on the way
@@ -521,7 +525,7 @@ def test_a_node_that_is_gone_is_left_out_after_the_time_out_with_flowers_words(w
     gone = lost(ErrorCode.NODE_UNAVAILABLE)
     grid = FakeGrid(CONFIG, partitions(0, 1, 2), loses=lambda m, _: gone(m) if m.metadata.dst_node_id == 101 else False)
     record = list(over(whole, grid))[1]
-    reason = "no answer within 0.5 s (Flower's own words)"
+    reason = f"{NAMELESS}no answer within 0.5 s (Flower's own words)"
     assert [(e["client"], e["reason"]) for e in record["exclusions"]] == [(1, reason)]
 
 
@@ -532,7 +536,7 @@ def test_a_node_is_asked_again_ever_more_seldom(whole, monkeypatch):
     patience = Patience(timeout=1000, minimum=2, poll=0, again=50)
     records = train(whole.federation, trainer=NodeTrainer(Nodes(grid, patience), whole.source.sha256))
     next(records)
-    assert [e["reason"] for e in next(records)["exclusions"]] == ["no answer within 1000 s"]
+    assert [e["reason"] for e in next(records)["exclusions"]] == [f"{NAMELESS}no answer within 1000 s"]
     asked = [message.metadata.dst_node_id for message in grid.down if message.metadata.message_type == "train"]
     assert asked == [100, 101, *[102] * 5]  # after 0, 50, 150, 350 and 750 seconds
 

@@ -58,6 +58,13 @@ def test_the_runs_are_read_once(get, monkeypatch):
     pd.testing.assert_frame_equal(again.reference_scores, first.reference_scores)
 
 
+def test_a_study_of_other_methods_reads_none_of_them_again(get, monkeypatch):
+    plain = get().of("duqfl-prox").rounds
+    same(kept(get()), get())
+    monkeypatch.setattr(RunResult, "table", None)  # reading a run would fail
+    pd.testing.assert_frame_equal(kept(get().of("duqfl-prox")).rounds, plain)
+
+
 def test_nobody_can_change_what_others_get(get):
     study = kept(get())
     rounds, metrics = study.rounds, study.table("classification_metrics")
@@ -79,7 +86,7 @@ def test_an_altered_run_is_read_from_its_own_files_with_the_warning(get, tmp_pat
 def test_a_damaged_cache_file_is_made_again(get):
     same(kept(get()), get())
     stored = sorted((cache_dir() / "tables").iterdir())
-    assert len(stored) == 4
+    assert len(stored) == 2 * 3 + 1  # three tables per method, and the reference scores
     for path in stored:
         path.write_bytes(b"nothing that can be read")
     same(kept(get()), get())

@@ -18,6 +18,7 @@ from qfl_core.analysis import intervals
 from qfl_core.analysis.tables import notation_table
 from qfl_core.base import paths
 from qfl_core.base.errors import RunError
+from qfl_core.config import load_profile
 from qfl_core.runs import RunResult
 from tools.report import __main__ as command
 from tools.report import collect as collecting
@@ -96,6 +97,25 @@ def test_what_is_missing_is_told_before_anything_is_written(empty_clone, capsys)
     ):
         assert part in told
     assert not (empty_clone / "build").exists()
+
+
+def test_the_clean_tracks_have_as_many_seeds_as_the_notebooks_train(monkeypatch):
+    asked = {}
+
+    def nothing(settings, track, methods, seeds, train):
+        asked[track] = list(seeds)
+        raise RunError("missing")
+
+    monkeypatch.setattr(collecting, "get_study", nothing)
+    paper = load_profile("paper")
+    collecting._studies(paper, ["baf", "genome"], list(paper.seeds))
+    assert paper.study_seeds < len(paper.seeds)
+    assert {track: len(seeds) for track, seeds in asked.items()} == {
+        "baf": len(paper.seeds),
+        "genome": len(paper.seeds),
+        "baf-clean": paper.study_seeds,
+        "genome-clean": paper.study_seeds,
+    }
 
 
 def test_figures_alone_are_drawn_again_by_the_notebook_that_draws_them(empty_clone, monkeypatch):

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from qfl_core.base.progress import VARIABLE, bar
 from qfl_core.config import load_profile, read_profile
-from tools.planned import planned_configs, runs_left
+from tools.planned import Remaining, planned_configs, runs_left
 from tools.whole_bar import WholeBar, whole_bar
 
 
@@ -87,5 +87,31 @@ def test_what_notebooks_train_is_planned(profile):
 def test_finished_runs_are_not_left(tmp_path: Path):
     settings, values = load_profile("smoke"), read_profile("smoke")
     planned = planned_configs("02_x.ipynb", settings, values)
-    assert runs_left(planned, tmp_path) == len(planned)
-    assert runs_left([], tmp_path) == 0
+    assert runs_left(planned, tmp_path) == planned
+    assert runs_left([], tmp_path) == []
+
+
+def test_the_remaining_time_of_all_notebooks_follows_the_runs_that_are_missing(tmp_path: Path, monkeypatch):
+    settings, values = load_profile("smoke"), read_profile("smoke")
+    planned = planned_configs("02_x.ipynb", settings, values)[:10]
+    finished, now = set(), [100.0]
+    monkeypatch.setattr("qfl_core.runs.finished_run", lambda config, *_: "a run" if config in finished else None)
+    left = Remaining(planned, tmp_path, clock=lambda: now[0])
+    assert left.told() == "all notebooks: 10 runs left"
+    finished |= set(planned[:4])
+    assert left.told() == "all notebooks: 10 runs left"  # the folder is not asked at every update
+    now[0] += 40.0
+    assert left.told() == "all notebooks: 6 runs left, 01:00"  # 4 in 40 seconds
+    finished |= set(planned)
+    now[0] += 40.0
+    assert left.told() == ""
+    assert Remaining([], tmp_path).told() == ""
+
+
+def test_the_bar_of_a_notebook_tells_what_all_notebooks_have_left(counted):
+    shown = WholeBar(counted, 10, True, lambda: "all notebooks: 6 runs left, 01:00")
+    shown.heard("\r 50%|#####     | 2/4 [00:01<00:01,  1.70run/s]")
+    assert counted.n == 2
+    shown.cell_done(3, 20)
+    assert counted.n == 2
+    assert counted.postfix == "cell 3 of 20; all notebooks: 6 runs left, 01:00"

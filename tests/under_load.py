@@ -1,7 +1,7 @@
 """Run the tests that start processes, kernels or browsers, or wait for locks, again and again on a busy machine.
 
 Two busy loops run beside the tests, so that a test that rests on timing has every chance to fail. The first failure
-ends the command. Usage: ``python tests/under_load.py [TIMES] [MARKERS]``, by default 20 times all tests that are marked
+ends the command. Usage: ``python tests/under_load.py [TIMES] [FILES]``, by default 20 times all tests that are marked
 ``outside`` or ``loopback`` and need no Flower federation.
 """
 
@@ -36,12 +36,13 @@ def load(loops: int = BUSY_LOOPS) -> Iterator[None]:
             process.terminate()
 
 
-def main(times: int = 20, markers: str = MARKERS) -> int:
+def main(times: int = 20, *files: str) -> int:
     """Return pytest's exit code: that of the first failure, or 0."""
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-m", MARKERS, *(files or ["tests"])]
     with load():
         for i in range(times):
             print(f"under load: {i + 1} of {times}", flush=True)
-            code = subprocess.run([sys.executable, "-m", "pytest", "-n", "2", "-m", markers, "tests"]).returncode
+            code = subprocess.run(command).returncode
             if code:
                 return code
     print(f"under load: {times} times without a failure")
@@ -49,4 +50,4 @@ def main(times: int = 20, markers: str = MARKERS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:2]), *sys.argv[2:3]))
+    sys.exit(main(*map(int, sys.argv[1:2]), *sys.argv[2:]))

@@ -252,7 +252,7 @@ def main(worlds: int = 400, samples: int = 4000) -> int:
     """Measure everything and write the tables and the page."""
     errors = pd.DataFrame(
         error_rate(name, seeds, shape, worlds)
-        | {"right": right_share(name, seeds, 20) if shape == "normal" else np.nan}
+        | {"right": right_share(name, seeds, 10) if shape == "normal" else np.nan}
         for name in WORLDS
         for shape in WORLDS[name].shapes
         for seeds in SEEDS

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from qfl_core.config import CLEAN, ExperimentConfig, Profile
 
@@ -81,15 +84,56 @@ def _studies(
             yield name, [attacks.METHOD], section["seeds"], overrides
 
 
-def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> int:
-    """Return how many of the configs have no finished run in the folder."""
+def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> list[ExperimentConfig]:
+    """Return those of the configs that have no finished run in the folder."""
     from qfl_core.data import data_source
     from qfl_core.runs import finished_run
 
     data: dict[str, str] = {}
-    left = 0
+    left = []
     for config in configs:
         if config.dataset not in data:
             data[config.dataset] = data_source(config).sha256
-        left += finished_run(config, data[config.dataset], folder) is None
+        if finished_run(config, data[config.dataset], folder) is None:
+            left.append(config)
     return left
+
+
+class Remaining:
+    """How long the runs of all notebooks together will take, at their pace since this notebook started.
+
+    Notebooks that run at the same time share their runs. So nothing is counted here: the results folder is asked which
+    runs are still missing, at most every :data:`ASK_SECONDS`.
+
+    Parameters
+    ----------
+    configs : what all notebooks train.
+    folder : the results.
+    clock : tells the time in seconds.
+    """
+
+    def __init__(
+        self, configs: Iterable[ExperimentConfig], folder: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder, self._clock = folder, clock
+        self._left = runs_left(configs, folder)
+        self._begun = self._asked = clock()
+        self._first = len(self._left)
+
+    def told(self) -> str:
+        """Return what is left in a few words; an empty text where nothing is."""
+        if self._clock() - self._asked >= ASK_SECONDS:
+            self._left = runs_left(self._left, self._folder)
+            self._asked = self._clock()
+        if not self._left:
+            return ""
+        text = f"all notebooks: {len(self._left):,} runs left"
+        done = self._first - len(self._left)
+        if not done:
+            return text
+        seconds = (self._asked - self._begun) * len(self._left) / done
+        return f"{text}, {tqdm.format_interval(seconds)}"
+
+
+#: Seconds between two looks at the results folder; a look at thousands of missing runs takes about a second.
+ASK_SECONDS = 20.0

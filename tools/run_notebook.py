@@ -25,7 +25,7 @@ from qfl_core.base.errors import ConfigError, did_you_mean, one_line
 from qfl_core.base.options import Parser, read_value
 from qfl_core.base.paths import results_dir
 from qfl_core.config import MAX_SEED, PROFILE_KEYS, load_profile, read_profile, seed_range
-from tools.planned import planned_configs, runs_left
+from tools.planned import Remaining, planned_configs, runs_left
 from tools.whole_bar import WholeBar, whole_bar
 
 #: The kernel talks to its parent over loopback and would warn about it.
@@ -97,17 +97,24 @@ class Watched(NBClientEngine):
 papermill_engines.register("watched", Watched)
 
 
-def run(notebook: Path, output: Path, values: dict[str, object]) -> int:
-    """Execute the notebook. Return 0 after writing the output, or 1 after keeping the partial notebook beside it."""
+def run(notebook: Path, output: Path, values: dict[str, object], whole: bool = False) -> int:
+    """Execute the notebook. Return 0 after writing the output, or 1 after keeping the partial notebook beside it.
+
+    ``whole`` says that all notebooks of the folder are run, so that the bar tells how long all of them will take.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONWARNINGS", NO_WIDGETS)
     profile = str(values["profile"])
-    runs = runs_left(planned_configs(notebook.name, load_profile(profile), values), results_dir(profile))
+    settings, results = load_profile(profile), results_dir(profile)
+    runs = len(runs_left(planned_configs(notebook.name, settings, values), results))
+    names = sorted(path.name for path in notebook.parent.glob("*.ipynb")) if whole else []
+    everything = dict.fromkeys(config for name in names for config in planned_configs(name, settings, values))
+    others = Remaining(everything, results).told
     partial = output.with_suffix(".part.ipynb")  # papermill writes it after every cell; it is renamed when it is whole
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)
     try:
-        with whole_bar(notebook.stem, runs, len(nbformat.read(notebook, as_version=4).cells)) as shown:
+        with whole_bar(notebook.stem, runs, len(nbformat.read(notebook, as_version=4).cells), others) as shown:
             papermill.execute_notebook(
                 str(notebook),
                 str(partial),
@@ -139,13 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--profile", default="paper")
     parser.add_argument("--seeds", default="", help="instead of the profile's, e.g. '0 1 2' or '0-29'")
     parser.add_argument("--datasets", default="", help="instead of the profile's, e.g. 'baf'")
+    parser.add_argument("--whole", action="store_true", help="all notebooks are run: tell how long all will take")
     asked = parser.parse_args(arguments)
     try:
         values = parameters(asked.notebook, asked.profile, asked.seeds, asked.datasets)
     except ConfigError as error:
         print(one_line(f"{asked.notebook.name}: {error}"), file=sys.stderr)
         return 2
-    return run(asked.notebook, asked.output, values)
+    return run(asked.notebook, asked.output, values, asked.whole)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One bar per notebook on the terminal: how much of the whole is done, and how many seconds the rest will take."""
+"""One bar per notebook on the terminal: how much of it is done, and how long the rest of all notebooks will take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,11 +26,14 @@ _LINES = 8
 
 
 class WholeBar:
-    """Counts the runs of all sweeps of a notebook, or its cells where it trains nothing."""
+    """Counts the runs of all sweeps of a notebook, or its cells where it trains nothing.
 
-    def __init__(self, bar: tqdm, total: int, by_runs: bool) -> None:
-        self._bar, self._total, self._by_runs = bar, total, by_runs
-        self._before, self._sweep = 0, (0, 0)
+    ``others`` tells what all notebooks together have left; the bar says it beside its own count.
+    """
+
+    def __init__(self, bar: tqdm, total: int, by_runs: bool, others: Callable[[], str] = str) -> None:
+        self._bar, self._total, self._by_runs, self._others = bar, total, by_runs, others
+        self._before, self._sweep, self._cell = 0, (0, 0), ""
 
     def heard(self, text: str) -> None:
         """Take what the bars of the kernel wrote: each sweep has a bar of its own, which begins at 0."""
@@ -44,19 +47,19 @@ class WholeBar:
     def cell_done(self, done: int, cells: int) -> None:
         """Take that so many cells are done."""
         if self._by_runs:
-            self._bar.set_postfix_str(f"cell {done} of {cells}", refresh=False)
-            self._bar.update(0)
-        else:
-            self._move(done)
+            self._cell = f"cell {done} of {cells}"
+        self._move(int(self._bar.n) if self._by_runs else done)
 
     def _move(self, done: int) -> None:
+        self._bar.set_postfix_str("; ".join(filter(None, (self._cell, self._others()))), refresh=False)
         self._bar.update(min(done, self._total) - self._bar.n)
 
 
 @contextmanager
-def whole_bar(name: str, runs: int, cells: int) -> Iterator[WholeBar]:
+def whole_bar(name: str, runs: int, cells: int, others: Callable[[], str] = str) -> Iterator[WholeBar]:
     """Show the bar of one notebook, which has so many runs left; without any, its cells are counted.
 
+    ``others`` tells what all notebooks have left, see :class:`WholeBar`.
     Inside the ``with`` block, the bars of a kernel that starts go to this bar and not to the terminal.
     """
     by_runs = runs > 0
@@ -74,7 +77,7 @@ def whole_bar(name: str, runs: int, cells: int) -> Iterator[WholeBar]:
             mininterval=0.5 if is_terminal else _LOG_SECONDS,
             smoothing=0.05,  # runs differ in length: the remaining time follows the mean
         )
-        shown = WholeBar(stack.enter_context(drawn), total, by_runs)
+        shown = WholeBar(stack.enter_context(drawn), total, by_runs, others)
         if by_runs and VARIABLE not in os.environ and hasattr(os, "mkfifo"):
             stack.enter_context(_heard_by(shown))
         yield shown

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from qfl_core.analysis.part_tests import HOLDS
+from qfl_core.analysis.real_claims import RealClaims, read_real
 from qfl_core.analysis.single_run import SingleRun
 from qfl_core.analysis.tables import csv_text, markdown
 from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
@@ -18,6 +19,8 @@ from qfl_core.base.numbers import interval, number, rounded, significant
 
 #: Marks a verdict that is conditional on the reading of the paper which the protocol search chose.
 CONDITIONAL = "†"
+#: One run is called likely to show a claim above this share of the seeds.
+_MOST = 0.8
 
 
 class NumbersRow(Protocol):
@@ -154,15 +157,21 @@ def _passing(results: Sequence[PartResult]) -> str:
     return f"{sum(result.untrained == HOLDS for result in asked)}/{len(asked)}" if asked else ""
 
 
-def claims_markdown(verdicts: Sequence[Verdict]) -> str:
-    """Return the table of claims as Markdown, with a line that counts the verdicts and one on how to read it."""
-    counts = {name: sum(v.verdict == name for v in verdicts) for name in VERDICTS}
-    counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+def claims_markdown(verdicts: Sequence[Verdict], real: RealClaims | None = None) -> str:
+    """Return the claims and then their parts as Markdown, with lines that count the verdicts and say how to read them.
+
+    ``real`` puts the verdicts and numbers on real samples beside ours.
+    """
+    told = [f"{_counted([verdict.verdict for verdict in verdicts])}."]
+    if real is not None:
+        told.append(f"On the real samples: {_counted([real.verdict(v.claim.id) for v in verdicts])}.")
+    told.append(_likely_shown(verdicts))
     rows = [
         {
             "": row.id,
             "claim": row.claim,
             "verdict": f"**{row.verdict}**{CONDITIONAL if row.conditional else ''}",
+            **({} if real is None else {"real sample": real.verdict(row.id)}),
             "parts": row.parts_holding,
             "deciding part": row.deciding_part,
             **shown_numbers(row),
@@ -173,13 +182,54 @@ def claims_markdown(verdicts: Sequence[Verdict]) -> str:
         for row in cast(Iterable[ClaimRow], claims_table(verdicts).itertuples())
     ]
     return (
-        f"{counted}.\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the exact "
-        "sign-flip test's for the verdict, corrected so that all verdicts together keep 5 %. The margin is the "
+        f"{' '.join(told)}\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the "
+        "test's for the verdict, corrected so that all verdicts together keep 5 %. The margin is the "
         "smallest effect worth claiming; *absent* means that an effect as large is excluded. "
         "One run: the share of seeds in which one run alone shows the whole pattern. Untrained: how many parts the "
         "initial weights pass in DUQFL-Prox's place, of those that round 0 has a number for. "
         f"{CONDITIONAL} conditional on the reading: the protocol search used numbers that this claim tests.\n\n"
-    ) + markdown(pd.DataFrame(rows))
+    ) + f"{markdown(pd.DataFrame(rows))}\n## All parts\n\n{_parts_markdown(verdicts, real)}"
+
+
+def _counted(verdicts: Sequence[str]) -> str:
+    counts = {name: verdicts.count(name) for name in VERDICTS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def _likely_shown(verdicts: Sequence[Verdict]) -> str:
+    """Return one sentence on what a reader of one run would have concluded."""
+    asked = [verdict for verdict in verdicts if verdict.single.seeds]
+    if not asked:
+        return ""
+    holding = [verdict for verdict in asked if verdict.verdict == HOLDS]
+    others = [verdict for verdict in asked if verdict.verdict != HOLDS]
+    lucky = sum(verdict.single.share for verdict in others)
+    steady = sum(verdict.single.share > _MOST for verdict in holding)
+    return (
+        f"One run alone shows the whole pattern in more than {_MOST:.0%} of the seeds for {steady} of the "
+        f"{len(holding)} claims on runs that hold; of the {len(others)} others, one run shows "
+        f"{number(lucky, 1)} on average by luck."
+    )
+
+
+def _parts_markdown(verdicts: Sequence[Verdict], real: RealClaims | None) -> str:
+    rows: list[dict[str, object]] = []
+    for row in cast(Iterable[PartRow], parts_table(verdicts).itertuples()):
+        beside: dict[str, object] = {}
+        if real is not None:
+            beside = {"real [95 %]": real.shown(row.part), "on real": real.part_verdict(row.part)}
+        small = " (small)" if row.small else ""
+        rows.append(
+            {
+                "": row.part,
+                "what is measured": row.text,
+                "verdict": f"{row.verdict}{small}{CONDITIONAL if row.conditional else ''}",
+                **shown_numbers(row),
+                **beside,
+                "untrained": row.untrained,
+            }
+        )
+    return markdown(pd.DataFrame(rows))
 
 
 def shown_numbers(row: NumbersRow) -> dict[str, object]:
@@ -220,7 +270,7 @@ def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:
         "claims.csv": csv_text(claims_table(verdicts)),
         "claim_parts.csv": csv_text(parts_table(verdicts)),
         "claim_values.csv": csv_text(values_table(verdicts)),
-        "claims.md": claims_markdown(verdicts),
+        "claims.md": claims_markdown(verdicts, read_real(folder)),
     }
     for name, text in texts.items():
         write_text(folder / name, text)

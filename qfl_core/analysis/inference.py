@@ -165,8 +165,9 @@ def pivots(values: np.ndarray, rng: np.random.Generator, resamples: int = FLIPS)
     errors = np.sqrt(np.maximum((drawn @ x**2) / counts - means**2, 0.0) / np.maximum(counts - 1, 1.0))
     means[0] = center
     # Without a spread, a mean that differs from the true one at all is infinitely far from it.
-    constant = errors <= TIE * np.sqrt((x**2).max(axis=0))
-    limit = np.copysign(np.where(np.abs(means) > 0, np.inf, 0.0), means)
+    nothing = TIE * np.nanmax(np.abs(values), axis=0)
+    constant = errors <= nothing
+    limit = np.copysign(np.where(np.abs(means) > nothing, np.inf, 0.0), means)
     return np.where(constant, limit, means / np.where(constant, 1.0, errors))
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -60,16 +61,13 @@ class Shelf:
         self._places: dict[str, dict[Path, np.ndarray]] = {}
 
     @cached_property
-    def digest(self) -> str | None:
-        """The SHA-256 of all files of all runs; None where a run was altered, because its tables are not kept."""
-        found = []
-        for run in self._runs:
-            folder = RunFolder(run.path)
-            digests = folder.digests()
-            if digests != folder.sealed():
-                return None
-            found.append((run.path.name, digests))
-        return _digest(found)
+    def groups(self) -> list[tuple[list[RunResult], str | None]]:
+        """Neighbouring runs of one method, and the digest of their files.
+
+        Each group is kept alone, because notebooks and report ask for different methods with the same seeds.
+        """
+        by_method = itertools.groupby(self._runs, key=lambda run: run.config.method)
+        return [(group, _digest_of(group)) for group in (list(runs) for _, runs in by_method)]
 
     def table(self, name: str) -> pd.DataFrame:
         """Return the joint table of all runs."""
@@ -83,8 +81,9 @@ class Shelf:
         return self._tables[name]
 
     def kept(self, name: str) -> pd.DataFrame:
-        """Return a joint table from the cache folder; make and keep it where it is not there."""
-        return keep(self.digest, name, lambda: joint_table(self._runs, name))
+        """Return a joint table, method by method from the cache folder; make and keep what is not there."""
+        parts = [keep(digest, name, partial(joint_table, group, name)) for group, digest in self.groups]
+        return pd.concat(parts, ignore_index=True) if len(parts) != 1 else parts[0]
 
     def part(self, name: str, runs: Sequence[RunResult]) -> pd.DataFrame:
         """Return the rows of these runs, in their order."""
@@ -168,6 +167,18 @@ def keep(digest: str | None, name: str, make: Callable[[], pd.DataFrame]) -> pd.
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, stored.getvalue())
     return table
+
+
+def _digest_of(runs: Sequence[RunResult]) -> str | None:
+    """Return the SHA-256 of all files of some runs; None where a run was altered, because its tables are not kept."""
+    found = []
+    for run in runs:
+        folder = RunFolder(run.path)
+        digests = folder.digests()
+        if digests != folder.sealed():
+            return None
+        found.append((run.path.name, digests))
+    return _digest(found)
 
 
 def _digest(facts: object) -> str:

@@ -6,7 +6,8 @@ shown to be less than the margin beyond the bound. Otherwise it is **undecided**
 is shown from both ends (two one-sided tests), so it holds only where the data show closeness and not where they merely
 show no difference; its margin is its bound, and it is never absent.
 
-"Shown" means that the sign-flip test rejects, corrected, and that the 95 % interval lies on the same side. Three lists
+"Shown" means that the sign-flip test rejects, corrected (beyond 14 seeds a joint bootstrap, which follows a skew, must
+reject, too), and that the 95 % interval lies on the same side. Three lists
 of statements share the level of 5 %, and each is corrected by :mod:`qfl_core.analysis.statements`:
 
 1. claims that hold: a claim is one statement with the tests of all its parts, corrected over claims;

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from qfl_core.analysis.differences import HIGHER, LOWER
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import SAFE, TRACK_COLOURS, TRACK_MARKERS, offsets, steady
-from qfl_core.studies.attacks import DEFENCES, HONEST, VARIED, AttackStudy
+from qfl_core.studies.attacks import DEFENCES, HONEST, UNDEFENDED, VARIED, AttackStudy
 
-COLOURS = dict(zip(DEFENCES, ("0.3", SAFE[0], SAFE[1], SAFE[2], SAFE[3], SAFE[4], SAFE[5]), strict=True))
+COLOURS = dict(zip(DEFENCES, ("0.2", SAFE[9], SAFE[2], SAFE[4], SAFE[3], SAFE[6], SAFE[5]), strict=True))
 MARKS = {HIGHER: "+", LOWER: "−"}
 
 
@@ -72,5 +72,7 @@ def _costs(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
 def _shares(axis: Axes, table: pd.DataFrame, title: str) -> None:
     for defence, colour in COLOURS.items():
         mine = table[table["defence"] == defence].sort_values("share")
-        axis.plot(mine["share"], mine["mean"], "o-", color=colour, markersize=3, linewidth=1.2, label=defence)
+        # On top and with gaps, because a defence that leaves out nobody is the mean.
+        line = {"linestyle": "--", "zorder": 3} if defence == UNDEFENDED else {"linestyle": "-"}
+        axis.plot(mine["share"], mine["mean"], marker=".", color=colour, linewidth=1.2, label=defence, **line)
     axis.set(title=title, xlabel="share of colluding clients", ylabel="global accuracy")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from qfl_core.analysis.claim_tables import PartRow
+from qfl_core.analysis.real_claims import RealClaims
 from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import SAFE, Look
@@ -27,7 +28,18 @@ VERDICT_STYLE = {
 _REGION: Look = {"color": "0.91", "linewidth": 7, "solid_capstyle": "butt", "zorder": 0.5}
 _MARGIN: Look = _REGION | {"color": "0.78", "zorder": 0.6}
 _PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
+_REAL: Look = {"color": "0.35", "linewidth": 0.7}
+#: How far under its row the interval on real samples is drawn.
+_BELOW = 0.33
 _ROW, _FRAME = 0.17, 0.62  # inches
+
+
+class DrawnRow(PartRow, Protocol):
+    """A row of a forest plot."""
+
+    real_estimate: float
+    real_low: float
+    real_high: float
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,15 @@ PAGES: dict[str, dict[str, Rows]] = {
 }
 
 
-def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...]) -> list[Sheet]:
-    """Return the forest plots of :func:`qfl_core.analysis.parts_table`, two pages as wide as A4."""
+def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...], real: RealClaims | None = None) -> list[Sheet]:
+    """Return the forest plots of :func:`qfl_core.analysis.parts_table`, two pages as wide as A4.
+
+    ``real`` adds the intervals on real samples, one thin line under each row.
+    """
+    found = pd.DataFrame(index=parts["part"], columns=["estimate", "low", "high"], dtype=float)
+    if real is not None:
+        found = real.parts.reindex(parts["part"])
+    parts = parts.assign(**{f"real_{name}": found[name].to_numpy() for name in ("estimate", "low", "high")})
     sheets = []
     for name, panels in PAGES.items():
         rows = {panel: chosen.of(parts) for panel, chosen in panels.items()}
@@ -89,13 +108,16 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
     smallest effect worth claiming. Verdict and corrected p stand at the right; "small" marks a part that holds or fails
     by less than that.
     """
-    shown = cast(list[PartRow], list(rows.itertuples()))
+    shown = cast(list[DrawnRow], list(rows.itertuples()))
     for y, row in enumerate(shown):
         colour, marker = VERDICT_STYLE[row.verdict]
         if not np.isnan(row.low):
             axis.plot([row.low, row.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
         if not np.isnan(row.estimate):
             axis.plot(row.estimate, y, marker=marker, color=colour, markersize=5.5, markeredgecolor="white", mew=0.4)
+        if not np.isnan(row.real_low):
+            axis.plot([row.real_low, row.real_high], [y + _BELOW] * 2, **_REAL)
+            axis.plot(row.real_estimate, y + _BELOW, marker="o", markersize=2.2, color=_REAL["color"])
         if not np.isnan(row.paper):
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
@@ -119,15 +141,17 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
     axis.grid(axis="y", visible=False)
     axis.set_title(title, loc="left", fontsize=8)
     axis.set_xlabel(xlabel, fontsize=7, labelpad=1)
-    _key(axis, set(rows["verdict"]), bool(rows["paper"].notna().any()))
+    _key(axis, rows)
 
 
-def _key(axis: Axes, verdicts: set[str], with_paper: bool) -> None:
+def _key(axis: Axes, rows: pd.DataFrame) -> None:
     """Add the legend's entries for what the panel shows; they draw nothing on the panel."""
     for name, (colour, marker) in VERDICT_STYLE.items():
-        if name in verdicts and marker:
+        if marker and name in set(rows["verdict"]):
             axis.plot([], [], marker=marker, color=colour, linewidth=1.6, label=f"ours, 95 % interval: {name}")
-    if with_paper:
+    if rows["real_low"].notna().any():
+        axis.plot([], [], marker="o", markersize=2.2, label="real sample, 95 % interval", **_REAL)
+    if rows["paper"].notna().any():
         axis.plot([], [], linestyle="none", label="the paper's value", **_PAPER)
     axis.plot([], [], label="claimed", **_REGION)
     axis.plot([], [], label="claimed, but less than the margin", **_MARGIN)

@@ -39,9 +39,9 @@ def table(results: dict) -> str:
     for row in results["rows"]:
         if row["case"] != case:
             case = row["case"]
-            lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>9}  differs by"]
+            lines += ["", f"{case:<50}{'evaluations/s':>16}{'seconds':>12}{'counted':>12}  differs by"]
         difference = "" if row["difference"] is None else f"{row['difference']:.1e}"
-        numbers = f"{_speed(row)}{count(row['evaluations']):>9}"
+        numbers = f"{_speed(row)}{count(row['evaluations']):>12}"
         lines.append(f"  {row['name']:<48}{numbers}  {difference}")
     lines += ["", f"{'Ratio or seconds':<50}{'target':>16}{'measured':>12}"]
     for target in results["targets"]:
@@ -52,10 +52,11 @@ def table(results: dict) -> str:
     curves = {f"Cost by {name}, one thread": points for name, points in results["scaling"].items()}
     curves |= {f"Training run by {name}": points for name, points in results["training"]["scaling"].items()}
     for title, points in curves.items():
-        lines += ["", f"{title:<50}{'evaluations/s':>16}{'seconds':>12}"]
+        told = "  memory" if points[0].get("megabytes") else ""
+        lines += ["", f"{title:<50}{'evaluations/s':>16}{'seconds':>12}{told}"]
         for point in points:
             label = f"{point['value']:,} {point.get('strategy', '')}"
-            memory = f"  {count(point['megabytes'])} MB" if "megabytes" in point else ""
+            memory = f"  {count(point['megabytes'])} MB" if point.get("megabytes") else ""
             lines.append(f"  {label:<48}{_speed(point)}{memory}")
     on = results["machine"]
     threads = ", ".join(f"{b['internal_api']} {b['version']} x {b['num_threads']}" for b in on["blas"])

@@ -10,6 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -107,24 +108,34 @@ def _work(config: ExperimentConfig, runs: int, ready: Barrier) -> None:
             deque(train(federation), maxlen=0)
 
 
-def peak_megabytes(config: ExperimentConfig) -> float:
-    """Return the largest memory of one round in a process of its own, above what the process held before it."""
+def peak_megabytes(config: ExperimentConfig) -> float | None:
+    """Return the largest memory of a process during one round, encoded samples and libraries included.
+
+    What the loading of the data needed before does not count. Systems other than Linux do not tell, which is None.
+    """
     context = get_context("spawn")
     here, there = context.Pipe(duplex=False)
     worker = context.Process(target=_weigh, args=(config, there))
     worker.start()
-    found = here.recv()
+    found: float | None = here.recv()
     worker.join()
     return found
 
 
 def _weigh(config: ExperimentConfig, there: Connection) -> None:
-    import resource
-
     federation = make_federation(config)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    deque(train(federation), maxlen=0)
-    there.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the largest memory so far
+        deque(train(federation), maxlen=0)
+        there.send(_status("VmHWM"))
+    except (OSError, StopIteration):
+        there.send(None)
+
+
+def _status(name: str) -> float:
+    """Return a memory of this process, in megabytes, as Linux tells it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def aer_seconds(federation: Federation, clients: int, iterations: int) -> float:
@@ -190,10 +201,10 @@ def _run(config: ExperimentConfig, repeats: int) -> dict:
 def _many(clients: int) -> dict:
     """Measure one round of clients with 4 samples each: seconds, and the memory that the round needs."""
     config = _one_round(clients, 4)
-    return _point(config, clients) | {"megabytes": peak_megabytes(config)}
+    return _point(config, clients, 3) | {"megabytes": peak_megabytes(config)}
 
 
-def _point(config: ExperimentConfig, value: int) -> dict:
+def _point(config: ExperimentConfig, value: int, repeats: int = 1) -> dict:
     config = config.replace(outer_period=0)  # virtual rounds would add steps to the curve
-    time = run_seconds(make_federation(config), 1)
+    time = run_seconds(make_federation(config), repeats)
     return {"value": value, "seconds": time, "evaluations": client_iterations(config)}

@@ -12,6 +12,7 @@ import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.kept import kept
+from qfl_core.analysis.real_claims import RealClaims, read_real
 from qfl_core.base.errors import RunError
 from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.config import CLEAN, Profile, load_profile
@@ -49,7 +50,10 @@ class ExecutedNotebook:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Everything that a report shows; ``not_drawn`` names captioned figures that these datasets do not make."""
+    """Everything that a report shows; ``not_drawn`` names captioned figures that these datasets do not make.
+
+    ``real`` holds the claims on real samples, where they were judged.
+    """
 
     profile: str
     studies: Mapping[str, Study]
@@ -58,6 +62,7 @@ class Material:
     tables: Mapping[str, pd.DataFrame]
     notebooks: tuple[ExecutedNotebook, ...]
     not_drawn: tuple[str, ...] = ()
+    real: RealClaims | None = None
 
 
 def collect(profile: str) -> Material:
@@ -103,6 +108,7 @@ def collect(profile: str) -> Material:
         tables=read_tables(folder / "tables"),
         notebooks=tuple(notebooks.values()),
         not_drawn=tuple(absent),
+        real=read_real(folder / "tables"),
     )
 
 
@@ -122,7 +128,7 @@ def _drawing(figures: list[str], tables: list[str], notebooks: list[str]) -> lis
 def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
     """Read the tables of claims and those of :data:`TABLES` that are there; a word that is missing is empty."""
     paths = {name: folder / f"{name}.csv" for name in (*CLAIM_TABLES, *TABLES)}
-    words = ("id", "part", "source", "rule", "note", "candidate", "Symbol")
+    words = ("id", "part", "source", "rule", "note", "untrained", "candidate", "Symbol")
     as_text, empty = dict.fromkeys(words, str), dict.fromkeys(words, "")
     return {name: pd.read_csv(path, dtype=as_text).fillna(empty) for name, path in paths.items() if path.is_file()}
 
@@ -132,7 +138,8 @@ def _studies(settings: Profile, datasets: list[str], seeds: list[int]) -> tuple[
     studies, missing = {}, []
     for track in (*datasets, *(f"{name}{CLEAN}" for name in datasets)):
         try:
-            studies[track] = kept(get_study(settings, track, METHODS, seeds, train=False))
+            held = settings.for_studies(seeds) if track.endswith(CLEAN) else seeds
+            studies[track] = kept(get_study(settings, track, METHODS, held, train=False))
         except RunError as error:
             missing.append(str(error).partition(";")[0])
     try:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from qfl_core.analysis.claim_tables import PartRow, shown_numbers
+from qfl_core.analysis.real_claims import RealClaims
 from qfl_core.analysis.verdicts import VERDICTS
 from tools.report.captions import FIGURES, TABLES
 from tools.report.collect import Material
@@ -25,10 +26,10 @@ ENLARGED = 1.25
 
 @dataclass(frozen=True)
 class Claims:
-    """How many claims have each verdict, and every claim with the table of its parts."""
+    """How many claims have each verdict; every claim with the table of its parts and its verdict on real samples."""
 
     counts: dict[str, int]
-    listed: list[tuple[pd.Series, pd.DataFrame]]
+    listed: list[tuple[pd.Series, pd.DataFrame, str]]
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,21 @@ def claims(material: Material) -> Claims | None:
         return None
     told, parts = (material.tables[name] for name in ("claims", "claim_parts"))
     counts = {verdict: int((told["verdict"] == verdict).sum()) for verdict in VERDICTS}
-    return Claims(counts, [(row, _parts(parts[parts["id"] == row["id"]])) for _, row in told.iterrows()])
+    real, listed = material.real, []
+    for _, row in told.iterrows():
+        on_real = real.verdict(row["id"]) if real else ""
+        listed.append((row, _parts(parts[parts["id"] == row["id"]], real), on_real))
+    return Claims(counts, listed)
 
 
-def _parts(rows: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"part": part.part, "what is measured": part.text, "verdict": part.verdict, **shown_numbers(part)}
-        for part in cast(Iterable[PartRow], rows.itertuples())
-    )
+def _parts(rows: pd.DataFrame, real: RealClaims | None) -> pd.DataFrame:
+    shown = []
+    for part in cast(Iterable[PartRow], rows.itertuples()):
+        row = {"part": part.part, "what is measured": part.text, "verdict": part.verdict, **shown_numbers(part)}
+        if real is not None:
+            row |= {"real [95 %]": real.shown(part.part), "on real": real.part_verdict(part.part)}
+        shown.append(row | {"untrained": part.untrained})
+    return pd.DataFrame(shown)
 
 
 def figures(material: Material) -> Iterator[tuple[str, str, list[Picture]]]:
