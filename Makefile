@@ -112,6 +112,10 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 protocol-search: setup ## Search the readings of the paper's open points completely (about 20 minutes; QFL_DATA_DIR=: its finalists on real files)
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
+.PHONY: metatrain
+metatrain: setup ## Train the controller over many federations (PROFILE=); configs with controller=pretrained start from it
+	@QFL_OFFLINE=1 $(PY) -m qfl_core metatrain --profile $(PROFILE)
+
 .PHONY: real
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)

@@ -22,6 +22,10 @@ COMMANDS = {
         "qfl_core.studies.fidelity.command:add_fidelity",
         "measure what other readings of the paper change, and write docs/fidelity.md",
     ),
+    "metatrain": (
+        "qfl_core.studies.metatrain.command:add_metatrain",
+        "train the controller over many federations, for controller='pretrained'",
+    ),
     "real": (
         "qfl_core.studies.real.command:add_real",
         "train on the real files of QFL_DATA_DIR, and compare the claims with the stand-ins'",

@@ -121,6 +121,9 @@ EXTRA_METHODS: dict[str, Any] = {
     "duqfl-learned": "qfl_core.extras.learned:DUQFL_LEARNED",
 }
 
+#: Where the controller starts: functions ``(config) -> phi``; None is the config's own rates, whatever the features.
+CONTROLLERS: dict[str, str | None] = {"constant": None, "pretrained": "qfl_core.extras.pretrained:pretrained_phi"}
+
 #: How uploads become one model, see :mod:`qfl_core.extras.robust`: functions of the share of bad clients to bear.
 #: ``own`` is the rule of the method's row, which is the weighted mean in the paper.
 AGGREGATIONS: dict[str, str] = {

@@ -23,7 +23,7 @@ from qfl_core.base.checks import (
 )
 from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.registry import AGGREGATIONS, ATTACKS, DATASETS, ENGINES, PARTITIONS, names_for
+from qfl_core.base.registry import AGGREGATIONS, ATTACKS, CONTROLLERS, DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config.limits import check_limits
 
@@ -127,6 +127,11 @@ class ExperimentConfig(Settings):
     delta_bounds: tuple[float, float] = setting(
         (1e-3, 0.5), interval(MIN_RATE, MAX_RATE), "controller: bounds of delta"
     )
+    controller: str = setting(
+        "constant",
+        one_of(tuple(CONTROLLERS)),
+        "where the controller starts: at learning_rate and perturbation, or at what other federations have taught",
+    )
     outer_optimizer: str = setting(
         "spsa",
         one_of(lambda: names_for("outer_optimizer")),
@@ -214,6 +219,12 @@ class ExperimentConfig(Settings):
         if self.method == "adam-qfl" and self.engine != "statevector":
             raise invalid(
                 "engine", self.engine, "'statevector' for method='adam-qfl', because it needs exact gradients"
+            )
+        if self.controller == "pretrained" and self.controller_features != "standardised":
+            raise invalid(
+                "controller_features",
+                self.controller_features,
+                "'standardised' for controller='pretrained', because it was trained with them",
             )
         if self.method == "duqfl-learned" and self.outer_optimizer == "normalised":
             raise invalid(

@@ -23,6 +23,7 @@ from qfl_core.algorithm.server import (
     federated_round,
     tune,
 )
+from qfl_core.base.registry import CONTROLLERS, resolve
 from qfl_core.extras.attacks import attacked
 from qfl_core.extras.screening import Screened
 
@@ -40,7 +41,7 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
     trainer = Screened(attacked(trainer, federation.config))
     if state is None:
         begun = time.perf_counter()
-        state, tuning = tune(federation, State.initial(federation), trainer)
+        state, tuning = tune(federation, initial_state(federation), trainer)
         yield _finished(_initial_record(federation, state, tuning), state, begun)
     for t in range(state.t, federation.config.rounds):
         begun = time.perf_counter()
@@ -50,6 +51,12 @@ def train(federation: Federation, state: State | None = None, trainer: Trainer =
         state = replace(result.state, phi=outer.phi, outer=outer.memory) if outer else result.state
         record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
         yield _finished(record, state, begun)
+
+
+def initial_state(federation: Federation) -> State:
+    """Return the state before round 0, with the controller that the config starts from."""
+    state, begin = State.initial(federation), resolve(CONTROLLERS[federation.config.controller])
+    return replace(state, phi={**state.phi, "controller": begin(federation.config)}) if begin else state
 
 
 def _finished(record: Record, state: State, begun: float) -> Record:

@@ -14,6 +14,7 @@ from qfl_core.base import source_code
 from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.store import ONLY_LOOKING
+from qfl_core.extras import pretrained
 from qfl_core.runs.plugins import digests
 from qfl_core.runs.prepare import Prepared
 
@@ -39,6 +40,7 @@ def run_identity(config: ExperimentConfig, data_sha256: str, transport: str = IN
     it.
     """
     parts = [config.digest, data_sha256, code_digest(), *digests(config).values()]
+    parts += [pretrained.digest()] if config.controller == "pretrained" else []
     parts += [transport] if transport != IN_PROCESS.transport else []
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -1,0 +1,79 @@
+"""The search for phi: an evolution strategy (CMA-ES) that sees only ranks, because losses of different tasks differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qfl_core.algorithm.controller import FEATURES, initial_phi
+from qfl_core.base.streams import stream
+from qfl_core.runs.journal import Journal
+from qfl_core.studies.metatrain.tasks import Family, Task, tasks_of
+
+#: Losses (tasks, controllers) of controllers (2, 7) on tasks.
+Evaluate = Callable[[Sequence[Task], Sequence[np.ndarray]], list[list[float]]]
+#: How far the first generation spreads: the constants by 1, in units of log rate, and the other entries by 0.3.
+CONSTANT_SPREAD, FEATURE_SPREAD = 1.0, 0.3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to search.
+
+    Every generation tries ``population`` controllers on ``tasks`` federations of ``rounds`` rounds that no other
+    generation uses. The search starts at the paper's rates.
+    """
+
+    generations: int = 40
+    population: int = 12
+    tasks: int = 18
+    rounds: int = 8
+    seed: int = 0
+    learning_rate: float = 0.13
+    perturbation: float = 0.13
+
+
+def search(families: Sequence[Family], plan: Plan, evaluate: Evaluate, journal: Journal) -> np.ndarray:
+    """Return phi (2, 7), the centre of the last generation.
+
+    The journal keeps the losses of every generation. A search that was interrupted asks for the same controllers
+    again, reads the losses that it knows, and ends in the same numbers.
+    """
+    import cma  # here, because only this search needs it
+
+    rng = stream(plan.seed, "metatrain-search")
+    stds = np.tile([CONSTANT_SPREAD, *[FEATURE_SPREAD] * (len(FEATURES) - 1)], 2)
+    options: dict[str, Any] = {
+        "popsize": plan.population,
+        "CMA_stds": stds,
+        "randn": lambda *shape: rng.standard_normal(shape),
+        "seed": np.nan,  # the global generator of NumPy stays as it is
+        "verbose": -9,
+        "tolfun": 0,
+        "tolfunhist": 0,
+        "tolx": 0,
+    }
+    begin = initial_phi(plan.learning_rate, plan.perturbation)
+    strategy = cma.CMAEvolutionStrategy(begin.ravel(), 1.0, options)
+    known = journal.records()
+    for generation in range(plan.generations):
+        points = strategy.ask()
+        if generation < len(known):
+            losses = known[generation]["losses"]
+        else:
+            tasks = tasks_of(families, plan.seed, generation, plan.tasks)
+            losses = evaluate(tasks, [np.reshape(point, begin.shape) for point in points])
+            journal.append({"state": {"done": generation}, "losses": losses})
+        strategy.tell(points, list(mean_ranks(np.array(losses))))
+    return np.reshape(strategy.result.xfavorite, begin.shape)
+
+
+def mean_ranks(losses: np.ndarray) -> np.ndarray:
+    """Return the mean rank (controllers,) over tasks of losses (tasks, controllers); 0 is the best, ties share."""
+    from scipy.stats import rankdata
+
+    ranks: np.ndarray = rankdata(losses, axis=1).mean(axis=0) - 1
+    return ranks
