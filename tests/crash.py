@@ -9,10 +9,12 @@ import random
 import resource
 import signal
 import sys
+import threading
 import traceback
 from pathlib import Path
 
 from planted import planted_splits, small
+from tqdm import tqdm
 
 from qfl_core.base.errors import RunError
 from qfl_core.runs import identity, run_experiment
@@ -142,9 +144,12 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
+    tqdm.monitor_interval = 0  # no thread that looks after progress bars
     # The commit that the test saw: somebody may edit files, and so make the checkout "-dirty", while the tests run.
     identity.commit = lambda: sys.argv[3]
     # Done once here, what a run imports and remembers is inherited by every child.
     for name in ("duqfl-prox", "adam-qfl"):
         run(Path(sys.argv[2]) / "warm", method=name)
+    # A fork copies the locks of all threads and none of the threads: a child could wait for ever.
+    assert threading.active_count() == 1, threading.enumerate()
     print(json.dumps(SCENARIOS[sys.argv[1]](Path(sys.argv[2]))))

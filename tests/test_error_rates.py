@@ -123,3 +123,12 @@ def test_the_second_test_is_asked_beyond_14_seeds_alone():
         np.testing.assert_array_equal(found, np.maximum(flips, pivoted) if seeds > EXACT_SEEDS else flips)
         assert (pivoted > flips).any()  # so that the larger one is not always the same
         assert (pivoted < flips).any()
+
+
+def test_the_page_shows_the_tables():
+    folder = rates.PAGE.with_suffix("")
+    errors, covered = (pd.read_csv(folder / f"{name}.csv") for name in ("error_rates", "coverage"))
+    page = rates.PAGE.read_text(encoding="utf-8")
+    assert rates.filled(page, "error rates", rates.section(errors, covered)) == page
+    assert list(errors["planted"].unique()) == [world.told for world in rates.WORLDS.values()]
+    assert set(covered["seeds"]) == set(errors["seeds"]) == set(rates.SEEDS)

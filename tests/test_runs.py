@@ -352,6 +352,7 @@ def crash(scenario, folder):
     """Let a scenario of crash.py happen in a process of its own, and return its report."""
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     limits = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    limits["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder), identity.commit()],
         env=os.environ | limits | {"PYTHONPATH": path},
