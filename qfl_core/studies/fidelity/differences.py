@@ -31,9 +31,20 @@ def applicable(choices: Iterable[Choice], track: str) -> list[Choice]:
 
 
 def settings_digest(base: ExperimentConfig, choice: Choice, name: str) -> str:
-    """Return what names the two compared settings: numbers that were measured with others are out of date."""
+    """Return what names the two compared settings: numbers that were measured with others are out of date.
+
+    Fields with their default value are left out, so that a new field of the config makes no number out of date.
+    """
     both = (base, base.replace(**choice.changes(base, name)))
-    facts = [config.replace(method=choice.method, seed=0).to_dict() for config in both]
+    plain = ExperimentConfig(dataset=base.dataset).to_dict()
+    facts = [
+        {
+            key: value
+            for key, value in config.replace(method=choice.method, seed=0).to_dict().items()
+            if key == "dataset" or value != plain[key]
+        }
+        for config in both
+    ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
