@@ -290,10 +290,11 @@ def test_methods_are_compared_as_the_paper_says():
 
 def test_the_profiles_own_settings_are_recognised_among_the_candidates():
     """Else they would run in the final twice, under two names."""
-    tried = two_levels()
-    assert profile_candidate(load_profile("smoke", experiment={"baf": {"clients": 3}}), tried) == "100"
-    assert profile_candidate(load_profile("smoke", experiment={"baf": {"clients": 9}}), tried) == DEFAULTS
-    outer = {"outer_learning_rate": 3, "clients": 3}
+    tried, first = two_levels(), {"loss": "cross_entropy", "fedprox_spsa": "calibrated"}
+    three, nine = ({"baf": {**first, "clients": clients}} for clients in (3, 9))
+    assert profile_candidate(load_profile("smoke", experiment=three), tried) == "100"
+    assert profile_candidate(load_profile("smoke", experiment=nine), tried) == DEFAULTS
+    outer = {**first, "outer_learning_rate": 3, "clients": 3}
     tried = two_levels(base={"outer_learning_rate": 1})
     assert profile_candidate(load_profile("smoke", experiment={"baf": outer}), tried) == "100"
 
