@@ -157,7 +157,7 @@ figures.leak_audit(leaks, facts["genome"]).save(folder)
 
 # %%
 real = baf.official_frame(configs["baf"].source)
-table = fidelity.baf_fidelity(baf.standin_frame(), seeds=seeds, real=real)
+table = fidelity.baf_fidelity(baf.standin_frame(), seeds=seeds[:10], real=real)
 stated = table.dropna(subset=["published"])
 print(f"{stated.ok.sum()} of {len(stated)} quantities are within their tolerance; the figures that matter most:")
 table.tail(8)
