@@ -214,6 +214,24 @@ def test_a_server_error_is_asked_again(unpatched, refusal):
     assert answers == []
 
 
+def test_a_node_that_may_not_join_gives_up(unpatched, monkeypatch):
+    """A SuperLink says the same to a node with an unknown key as to one that it takes for online."""
+    from google.protobuf.empty_pb2 import Empty
+
+    moments = iter(range(0, 1000, 40))
+    monkeypatch.setattr(flower.time, "monotonic", lambda: float(next(moments)))
+    flower.ask_again_when_cut()
+    invoker = make_simple_http_retry_invoker()
+    invoker.wait_function = lambda seconds: None
+    asked = []
+    with ProtobufClient("http://superlink", retry_invoker=invoker) as client:
+        answer = lambda request: asked.append(request) or httpx.Response(412, content=TAKEN.content)  # noqa: E731
+        client._client = httpx.Client(transport=httpx.MockTransport(answer))
+        with pytest.raises(httpx.HTTPStatusError, match="412"):
+            client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty)
+    assert 2 <= len(asked) <= 4
+
+
 @pytest.mark.parametrize("refusal", [404, 412])
 def test_a_refusal_is_not_asked_again(unpatched, refusal):
     from google.protobuf.empty_pb2 import Empty

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Any
 
 #: Seconds that a SuperLink waits for its database while another process holds it; Flower's own value is five.
 BUSY_SECONDS = 60
+#: Seconds that a node asks again while the SuperLink refuses to let it join.
+TAKEN_SECONDS = 90.0
 
 
 def patient(pragmas: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -28,7 +31,8 @@ def ask_again_when_cut() -> None:
 
     - HTTP 500: a SuperLink whose database is busy answers so. Flower asks again after 502, 503 and 504 only.
     - A node that the SuperLink takes for online: one that was killed and starts again at once. The SuperLink waits a
-      minute for its heartbeat, and so does the node.
+      minute for its heartbeat, and so does the node. A node whose key is not on the list gets the same answer, so a
+      node gives up after :data:`TAKEN_SECONDS`.
     - A TLS connection that ends in mid-message: Flower takes every error that names SSL for a wrong certificate.
 
     An answer of a client that is not sent again would be lost. A request that is sent twice does no harm, because
@@ -37,7 +41,7 @@ def ask_again_when_cut() -> None:
     import httpx
     from flwr.supercore.protobuf.client import ProtobufClient
 
-    send = ProtobufClient._send
+    send, refused_since = ProtobufClient._send, list[float]()
     if getattr(send, "is_patient", False):
         return
 
@@ -48,7 +52,12 @@ def ask_again_when_cut() -> None:
             if is_cut(error):
                 raise httpx.ReadError("the connection was cut") from error
             raise
-        if response.status_code == 500 or is_taken(response.status_code, response.text):
+        taken = is_taken(response.status_code, response.text)
+        if taken:
+            refused_since.append(time.monotonic())
+        else:
+            refused_since.clear()
+        if response.status_code == 500 or (taken and refused_since[-1] - refused_since[0] < TAKEN_SECONDS):
             response.status_code = 503
         return response
 
