@@ -116,6 +116,10 @@ protocol-search: setup ## Search the readings of the paper's open points complet
 metatrain: setup ## Train the controller over many federations (PROFILE=); configs with controller=pretrained start from it
 	@QFL_OFFLINE=1 $(PY) -m qfl_core metatrain --profile $(PROFILE)
 
+.PHONY: controllers
+controllers: setup ## Compare controllers with constant and tuned rates, circuits counted (PROFILE=); docs/controller.md
+	@QFL_OFFLINE=1 $(PY) -m qfl_core controllers --profile $(PROFILE)
+
 .PHONY: real
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)
@@ -129,8 +133,12 @@ lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
 	@QFL_PROGRESS=on $(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(if $(PORT),--port=$(PORT)) notebooks
 
 .PHONY: refresh-notebooks
-refresh-notebooks: setup ## Run the notebooks on the stand-ins (smoke) and store their outputs
+refresh-notebooks: setup ## Bring the notebooks in step with their .py files and run their twins in tests/notebooks (smoke)
 	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m tools.refresh_notebooks $(sort $(wildcard notebooks/*.py))
+
+.PHONY: store-notebooks
+store-notebooks: setup ## Store the outputs that make reproduce made (PROFILE=paper) in the notebooks
+	@$(PY) -m tools.stored_notebooks $(NOTEBOOKS:notebooks/%=build/paper/%)
 
 .PHONY: refresh-reference
 refresh-reference: setup ## Write the smoke results that the tests compare with anew (after a meant change)
@@ -154,15 +162,17 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 ##@ Check
 
-NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --nbval --nbval-sanitize-with tests/nbval.cfg
+# The notebooks' twins hold the outputs of the profile smoke; the notebooks themselves show the paper's.
+TWINS := $(sort $(wildcard tests/notebooks/*.ipynb))
+NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --noconftest --nbval --nbval-sanitize-with tests/nbval.cfg
 
 # Two notebooks at a time; the fifth reads what the others stored.
 .PHONY: test
 test: setup ## Run all tests with coverage, compare the notebooks' stored outputs, check that every figure is drawn
 	@$(PY) -m pytest -n 2 -m "not (flower and slow)" --cov=qfl_core --cov-report=term:skip-covered --cov-fail-under=90 tests
 	@rm -rf build/figures/smoke
-	@$(NBVAL) -n 2 --dist loadfile $(filter-out notebooks/05%,$(NOTEBOOKS))
-	@$(NBVAL) $(filter notebooks/05%,$(NOTEBOOKS))
+	@$(NBVAL) -n 2 --dist loadfile $(filter-out tests/notebooks/05%,$(TWINS))
+	@$(NBVAL) $(filter tests/notebooks/05%,$(TWINS))
 	@$(PY) -m pytest tests/check_figures.py
 
 .PHONY: test-federation

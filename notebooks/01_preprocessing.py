@@ -20,7 +20,8 @@
 #
 # It always shows both; `datasets` chooses what the later notebooks train on.
 #
-# Run it as it is (smoke profile, seconds), or let `make reproduce` run it with the paper's settings.
+# *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
+# takes the profile `smoke`: two seeds, few rounds, seconds.*
 
 # %% tags=["parameters"]
 profile = "smoke"

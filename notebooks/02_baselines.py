@@ -21,6 +21,9 @@
 # * **Default-QFL**: the library's SPSA with its own calibration;
 # * **Adam-QFL**: the library's ADAM on exact parameter-shift gradients, its learning rate chosen on validation;
 # * **FedProx-QFL**: Default-QFL with the penalty $\tfrac{\mu}{2}\lVert\theta - \theta^{(t)}\rVert^2$ in the loss.
+#
+# *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
+# takes the profile `smoke`: two seeds, few rounds, seconds.*
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -33,6 +36,7 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
+from qfl_core.analysis import beside
 from qfl_core.analysis.tables import roles_table
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import load_profile
@@ -73,6 +77,11 @@ for name, study in studies.items():
 # reach on the same angles, and what always answering the majority class scores; the thin line with dots is the
 # untrained model. A large train-test gap says that clients do better on their own skewed chunk than on the test
 # set: notebook 05 tells how much of it the different mix of classes explains.
+
+# %%
+for name, study in studies.items():
+    print(name)
+    display(beside.baselines(study.rounds, name))
 
 # %% [markdown]
 # ## The last round, in numbers

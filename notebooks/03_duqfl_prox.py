@@ -14,6 +14,9 @@
 # 1. **The method**: one picture, one circuit, and one round walked through by hand.
 # 2. **The comparison** with Default-QFL and FedProx-QFL.
 # 3. **The controller**: what it does over a whole run.
+#
+# *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
+# takes the profile `smoke`: two seeds, few rounds, seconds.*
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -26,6 +29,7 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
+from qfl_core.analysis import beside
 from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style, schematics
@@ -134,7 +138,17 @@ for name, study in studies.items():
 # %%
 for name, study in studies.items():
     print(name)
+    display(beside.final_numbers(study.rounds, name))
     display(analysis.final_table(study.rounds))
+
+# %% [markdown]
+# *A question of your own.* What if the proximal term were a hundred times as strong? Change any setting in `question`,
+# run the cell, and compare with the stored runs, seed by seed.
+
+# %%
+question = {"mu": 1.0}
+asked = get_study(settings, track, ["duqfl-prox"], seeds[:10], **question)
+beside.question(studies[track].of("duqfl-prox").rounds, asked.rounds)
 
 # %% [markdown]
 # ## 3 · What does the controller do?
@@ -152,10 +166,16 @@ controller_figures.controller_behaviour(ours).show()
 # first unfolds, and the last unfold is not always the one uploaded. Notebook 04 asks whether the outer steps help.
 
 # %%
+trace = ours.table("client_trace")
+beside.rates(trace)
+
+# %%
 controller_figures.controller_heatmaps(ours).show()
+beside.rates_by_client(trace)
 
 # %%
 controller_figures.loss_shift_trace(ours).show()
+beside.movement(trace)
 
 # %% [markdown]
 # *What to see.* On the left, how far an unfold moves the weights: it should shrink as the model settles. On the right,

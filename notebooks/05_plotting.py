@@ -17,6 +17,9 @@
 #
 # Every figure tells its data, engine and seeds in the lower right corner. Lines are means over seeds, bands 95 %
 # intervals (Student's $t$).
+#
+# *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
+# takes the profile `smoke`: two seeds, few rounds, seconds.*
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -29,7 +32,7 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import METHODS, analysis
-from qfl_core.analysis import tables
+from qfl_core.analysis import beside, tables
 from qfl_core.analysis.gap import gap_parts, gap_sheet, gap_table
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.real_claims import read_real
@@ -43,8 +46,10 @@ from qfl_core.figures import attacks as attack_figures
 from qfl_core.figures import attribution as attribution_figure
 from qfl_core.figures import claims as claim_figures
 from qfl_core.figures import controller as controller_figures
+from qfl_core.figures import controllers as comparison_figures
 from qfl_core.figures import extras as extra_figures
 from qfl_core.figures import gap as gap_figures
+from qfl_core.figures import privacy as privacy_figure
 from qfl_core.figures import protocol as protocol_figure
 from qfl_core.figures import results as figures
 from qfl_core.figures import studies as study_figures
@@ -53,8 +58,10 @@ from qfl_core.runs.study import get_study
 from qfl_core.studies.attacks import attack_study
 from qfl_core.studies.attribution import attribution_study
 from qfl_core.studies.clean import clean_study, encoding_search
+from qfl_core.studies.controllers import complete_comparison
 from qfl_core.studies.extras import extras_study
 from qfl_core.studies.noise import checkpoints_file
+from qfl_core.studies.privacy import privacy_study
 from qfl_core.studies.protocol import complete_search
 from qfl_core.studies.sensitivity import SETTINGS, controller_study, sensitivity_study
 from qfl_core.studies.theory import check_theory
@@ -92,7 +99,12 @@ for name, study in studies.items():
 # *What to see.* Beside every accuracy stand three lines: the majority class and two classical models on the same
 # angles. On BAF the first is at 0.989 and no method comes near it; on genome with word ids the other two are at 1,
 # because the encoding gives the label away (notebook 01). The thin line with dots, in every panel, is the untrained
-# model, which keeps the initial weights: what lies on it was not learnt.
+# model, which keeps the initial weights: what lies on it was not learnt. Triangles are the paper's numbers.
+
+# %%
+for name, study in studies.items():
+    print(name)
+    display(beside.final_numbers(study.of("duqfl-prox", "fedprox-qfl", "default-qfl", UNTRAINED).rounds, name))
 
 # %% [markdown]
 # ### What is the train-test gap made of?
@@ -133,6 +145,10 @@ if "baf" in studies:
 # *What to see.* ROC-AUC near 0.5 says that the ranking of applications is hardly better than chance, whatever the
 # accuracy; logistic regression on the same four angles is the dotted line.
 
+# %%
+if "baf" in studies:
+    display(beside.rare_class(rare.rounds))
+
 # %% [markdown]
 # ## Which part of the method does the work?
 
@@ -142,22 +158,28 @@ for name, study in studies.items():
     title = "ablation_duqfl_components" if name == "genome" else f"ablation_{name}"
     prefix = "ablation" if name == "genome" else title
     figures.federated_metrics(study.of(*variants), title, prefix).save(folder, panels=name == "genome")
+    display(beside.components(study.of(*variants).rounds, name))
 
 # %% [markdown]
 # ## What does the controller do?
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
+trace = ours.table("client_trace")
 controller_figures.controller_behaviour(ours).save(folder, panels=True)
+beside.rates(trace)
 
 # %%
 controller_figures.controller_heatmaps(ours).save(folder, panels=True)
+beside.rates_by_client(trace)
 
 # %%
 controller_figures.loss_shift_trace(ours).save(folder, panels=True)
+beside.movement(trace)
 
 # %%
 controller_figures.unfold_level_behaviour(ours).save(folder, panels=True)
+beside.unfolds(trace)
 
 # %% [markdown]
 # ## What does each method cost?
@@ -171,8 +193,9 @@ figures.cost_per_method(studies, costs).save(folder)
 # %% [markdown]
 # ## Our own studies
 #
-# The attribution, the clean track, the protocol search, the choice of BAF's encoding, what the method depends on, the
-# extensions and the attacks: notebook 04 shows these pictures and says what to see in them; here they are only written.
+# The attribution, the clean track, the protocol search, the comparison of controllers, the choice of BAF's encoding,
+# what the method depends on, the extensions, the attacks and privacy: notebook 04 shows these pictures and says what to
+# see in them; here they are only written.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -190,6 +213,11 @@ attribution_figure.attribution(chain).save(folder, show=False)
 # %%
 search = complete_search()
 protocol_figure.protocol_search(search).save(folder, show=False)
+
+# %%
+comparison = complete_comparison()
+comparison_figures.controller_curves(comparison).save(folder, show=False)
+comparison_figures.controller_rates(comparison).save(folder, show=False)
 
 # %%
 section = settings.section("protocol", {})
@@ -214,6 +242,10 @@ extra_figures.extensions(extras).save(folder, show=False)
 # %%
 attacked = attack_study(settings, settings.section("attacks", {}), train=False)
 attack_figures.attacks(attacked).save(folder, show=False)
+
+# %%
+private = privacy_study(settings, settings.section("privacy", {}), train=False)
+privacy_figure.privacy(private).save(folder, show=False)
 
 # %% [markdown]
 # ## Which of the paper's claims hold here?
@@ -271,6 +303,7 @@ tables.write_table(tables.roles_table(), "method_roles", write)
 tables.write_table(extras.differences, "extensions", write)
 tables.write_table(chain.table(), "attribution", write)
 tables.write_table(attacked.differences, "attacks", write)
+tables.write_table(private.differences, "privacy", write)
 traces = {(name, "profile"): study.of("duqfl-prox").table("client_trace") for name, study in studies.items()}
 tables.write_table(variation_table(traces | controller.traces), "controller_variation", write)
 tables.write_table(gap_sheet(gaps), "train_test_gap_shift", write, note)

@@ -25,6 +25,9 @@
 # make hardware BACKEND=ibm_fez MAX_SECONDS=300
 # python -m qfl_core hardware replay           # later, without the account: draws from the saved counts
 # ```
+#
+# *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
+# takes the profile `smoke`: two seeds, few rounds, seconds.*
 
 # %% tags=["parameters"]
 profile = "smoke"
@@ -38,6 +41,7 @@ import pandas as pd
 from IPython.display import display
 
 from qfl_core import analysis
+from qfl_core.analysis import beside
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile
 from qfl_core.figures import apply_style
@@ -142,6 +146,7 @@ figures.noise_study(grid, steadiness(checkpoints), origin).save(figures_dir(prof
 # falls slowly; few shots hurt sooner than the device's own noise does. In the right panel, lower left is better.
 
 # %%
+display(beside.devices(validation.curves, steadiness(checkpoints)))
 display(steadiness(checkpoints).groupby("method", sort=False)[["unsteadiness", "distance", "tvd"]].mean())
 
 # %% [markdown]

@@ -9,7 +9,7 @@ from typing import Any
 
 from qfl_core.base.registry import resolve
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _PUBLIC = {
     "compare": "qfl_core.analysis.compare:compare",

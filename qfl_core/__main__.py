@@ -26,6 +26,10 @@ COMMANDS = {
         "qfl_core.studies.metatrain.command:add_metatrain",
         "train the controller over many federations, for controller='pretrained'",
     ),
+    "controllers": (
+        "qfl_core.studies.controllers.command:add_controllers",
+        "compare ways to come to the rates of SPSA, and write their part of docs/controller.md",
+    ),
     "real": (
         "qfl_core.studies.real.command:add_real",
         "train on the real files of QFL_DATA_DIR, and compare the claims with the stand-ins'",

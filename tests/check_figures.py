@@ -50,9 +50,12 @@ OURS = (
     "protocol_search",
     "baf_encodings",
     "controller_learning",
+    "controllers_curves",
+    "controllers_rates",
     "sensitivity_mu",
     "extensions",
     "attacks",
+    "privacy",
     "noise_study",
 )
 TABLES = (
@@ -67,6 +70,7 @@ TABLES = (
     "clean_genome",
     "extensions",
     "attacks",
+    "privacy",
     "train_test_gap_shift",
     "controller_variation",
 )

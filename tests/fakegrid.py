@@ -35,6 +35,7 @@ class FakeGrid:
         self.nodes = {100 + i: node for i, node in enumerate(node_configs)}
         self.app, self.silent = app, set(silent)
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as Flower sets them
+        self.contexts = {n: Context(1, n, node, RecordDict(), self.run_config) for n, node in self.nodes.items()}
         self.down, self.up, self._waiting, self._numbers = [], [], {}, itertools.count(1)
 
     def get_node_ids(self):
@@ -68,4 +69,6 @@ class FakeGrid:
         copies = self._copies[key] = self._copies.get(key, -1) + 1
         if self.loses and (lost := self.loses(message, copies)) is not False:
             return lost
-        return self.app(message, Context(1, node, self.nodes[node], RecordDict(), self.run_config))
+        if node not in self.contexts:
+            self.contexts[node] = Context(1, node, self.nodes[node], RecordDict(), self.run_config)
+        return self.app(message, self.contexts[node])

@@ -39,6 +39,8 @@ def answer(message: Message, context: Context) -> Message:
     (folder / f"asked-{client}-{phase}").touch()
     while fault == "hold" and not (folder / f"open-{client}-{phase}").exists():
         time.sleep(0.05)
+    if fault == "fail":
+        raise RuntimeError("this client fails")
     if fault in ATTACKS:
         return attacking(fault, message, context)
     reply = flower_app.client_app(message, context)

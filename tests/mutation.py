@@ -31,6 +31,7 @@ SPLITS = tuple(
         "splits_that_contradict_the_config_are_refused_before_anything_is_written",
     )
 )
+PRIVACY, MASKS = ("test_privacy.py",), ("test_masks.py",)
 AT_ONCE = ("test_files.py", "test_simultaneous.py")
 
 
@@ -187,6 +188,28 @@ MUTATIONS = (
         RUNS,
         "runs",
     ),
+    # Privacy
+    Mutation("steps not shortened", "steps = shortened(steps, config.dp_clip)", "pass", PRIVACY, "extras"),
+    Mutation(
+        "every client adds all the noise", " / np.sqrt(len(federation.participants(sent.t)))", "", PRIVACY, "extras"
+    ),
+    Mutation(
+        "noise not in units of the clip", "config.dp_noise * config.dp_clip /", "config.dp_noise /", PRIVACY, "extras"
+    ),
+    Mutation("rho without its half", "1 / (2 * noise**2) if", "1 / (4 * noise**2) if", PRIVACY, "extras"),
+    Mutation("lost noise is counted", "noise * np.sqrt(arrived / len(asked))", "noise", PRIVACY, "extras"),
+    Mutation("the first client counts", "ORDERS * rho.max(), config", "ORDERS * rho[0], config", PRIVACY, "extras"),
+    Mutation("private runs keep the trace", ' | {"client_trace": []}', "", PRIVACY, "extras"),
+    Mutation("private weights by size", "if config.dp_noise is None else uniform", "", PRIVACY, "extras"),
+    Mutation("own mask left out", " + mask(secret, len(integers))", "", MASKS, "network"),
+    Mutation("pairwise masks left out", "        if other != client:\n", "        if False:\n", MASKS, "network"),
+    Mutation("masks do not cancel", "return found if j < i else", "return found if j != i else", MASKS, "network"),
+    Mutation("both shares revealed alike", "of_secret if dealer in arrived else of_key", "of_secret", MASKS, "network"),
+    Mutation("a round answered twice", '    if t < memory["t"]:\n', "    if False:\n", MASKS, "network"),
+    Mutation(
+        "a phase answered twice", 'if memory.get(f"{phase}.asked", digest) != digest:', "if False:", MASKS, "network"
+    ),
+    Mutation("a sum of too few is revealed", " or len(set(arrived)) < needed", "", MASKS, "network"),
     # Several processes, and disks that cannot be written
     Mutation("one temporary name for all", "{secrets.token_hex(8)}", "fixed", AT_ONCE, "base"),
     Mutation("file written in place", "temporary = path.with_name(", "temporary = path or (", AT_ONCE, "base"),

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from tools.bench import scale
 from tools.bench.federation import FederationCost, _is_below, descendants_cpu, federation_config
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint('spent', flush=True)\ninput()"
@@ -36,3 +37,20 @@ def test_the_ratio_is_that_of_the_two_rounds():
     assert FederationCost(5, 6, 0.6, 0.02, 30.0).ratio == pytest.approx(30)
     config = federation_config(5, 6)
     assert (config.clients, config.rounds, config.source) == (5, 6, "stand-in")
+
+
+def test_a_masked_federation_is_measured_without_outer_updates():
+    config = federation_config(5, 6, masked=True)
+    assert (config.uploads, config.outer_period) == ("masked", 0)
+
+
+def test_messages_are_three_objects_and_noise_alone_is_the_shortest():
+    found = scale.measure_messages(3)
+    assert {size.objects for size in found.values()} == {3}
+    assert found["up, upload with noise"].size < found["up, upload with its trace"].size
+
+
+def test_a_masked_round_costs_bytes_in_proportion_to_its_clients():
+    few, many = scale.measure_masks(4), scale.measure_masks(8)
+    assert 1.5 < many.up / few.up < 2.5
+    assert 1.5 < many.down / few.down < 2.5

@@ -39,6 +39,7 @@ NAMES = [
     "my_aggregation",
     "my_method",
     "my_outer",
+    "my_controller",
     "my_circuit",
     "my_data",
     "my_study",
@@ -55,6 +56,7 @@ NAMED = [
     ("my_aggregation", {"method": "my-median"}),
     ("my_method", {"method": "my-scaffold"}),
     ("my_outer", {"outer_optimizer": "my-signs"}),
+    ("my_controller", {"method": "my-schedule"}),
     ("my_circuit", {"feature_map": "my-rotations"}),
     ("my_circuit", {"ansatz": "my-chain"}),
 ]
@@ -102,7 +104,7 @@ def test_every_row_of_the_table_has_a_section():
     titles = re.findall(r"^## (.*)$", PAGE, re.M)
     anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
     linked = re.findall(r"^\| \[.*?\]\(#(.*?)\)", PAGE, re.M)
-    assert len(linked) == 9
+    assert len(linked) == 10
     assert set(linked) == anchors - {"running-them"}
 
 
@@ -329,6 +331,29 @@ def test_a_rate_of_one_half_stops_half_way_to_the_average(page):
     assert np.allclose(found["plain"], found["paper"], atol=1e-12)
     begin, end = found["paper"]
     assert np.allclose(found["half"][1], (begin + end) / 2, atol=1e-12)
+
+
+# A controller
+
+
+def test_a_factor_of_one_is_the_papers_controller_to_the_bit(page):
+    schedule = page("my_controller").FastThenSlow
+    prox = METHODS["duqfl-prox"]
+    changes = {"rounds": 3, "outer_period": 1}
+    still = federation(method=dataclasses.replace(prox, optimizer=schedule(first=1.0, decay=0.0)), **changes)
+
+    def without_memory(records):
+        found = [json.loads(record) for record in records]
+        return [record | {"state": record["state"] | {"memory": {}}} for record in found]
+
+    assert without_memory(told(still)) == without_memory(told(federation(method=prox, **changes)))
+
+
+def test_the_rates_of_the_pages_controller_fall_and_are_recorded(page):
+    page("my_controller")
+    fed = federation(method=method_named("my-schedule"), rounds=3, outer_period=0, learning_rate=0.2)
+    rates = [record["client_trace"][0]["eta"] for record in train(fed) if record["client_trace"]]
+    assert np.allclose(rates, 0.2 * 3.0 * np.exp([0, -0.1, -0.2]))
 
 
 # The client optimiser

@@ -12,11 +12,14 @@ import nbformat
 import papermill
 import pytest
 
+from qfl_core.base.errors import ConfigError
 from qfl_core.config import PROFILE_KEYS, SECTION_KEYS, load_profile
-from tools import run_notebook
+from tools import run_notebook, stored_notebooks
+from tools.refresh_notebooks import synchronised
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+TWINS = sorted((ROOT / "tests" / "notebooks").glob("*.ipynb"))
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -36,6 +39,18 @@ def test_pairs_are_in_sync(path):
     assert [(c.cell_type, c.source, c.metadata.get("tags")) for c in paired.cells] == [
         (c.cell_type, c.source, c.metadata.get("tags")) for c in script.cells
     ]
+
+
+def sources(path: Path) -> list[tuple]:
+    return [(c.cell_type, c.source, c.metadata.get("tags")) for c in nbformat.read(path, as_version=4).cells]
+
+
+def test_every_notebook_has_a_twin_with_the_same_cells_and_no_picture():
+    assert [path.name for path in TWINS] == [path.name for path in NOTEBOOKS]
+    for path, twin in zip(NOTEBOOKS, TWINS, strict=True):
+        assert sources(path) == sources(twin)
+        assert "image/png" not in twin.read_text()
+        assert "± nan" not in path.read_text() + twin.read_text()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -73,7 +88,7 @@ TOKEN = r"QISKIT_IBM_TOKEN *=(?!\.\.\.)|api[_-]?key|Bearer |[A-Za-z0-9_-]{44}(?!
 SECRETS = re.compile(TOKEN, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *TWINS], ids=lambda p: f"{p.parent.parent.name}-{p.stem}")
 def test_no_output_or_source_holds_a_secret_or_a_machine_path(path):
     for cell in json.loads(path.read_text())["cells"]:
         outputs = [o.get("text", []) for o in cell.get("outputs", [])]
@@ -85,7 +100,7 @@ def test_no_output_or_source_holds_a_secret_or_a_machine_path(path):
             assert not re.search(r"(?:^|[\s\"'(])/(?:home|root|work|tmp|Users|private)/", text), text
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", [*NOTEBOOKS, *TWINS], ids=lambda p: f"{p.parent.parent.name}-{p.stem}")
 def test_notebooks_define_nothing_and_are_stored_executed(path):
     for number, cell in enumerate(code_cells(path), start=1):
         source = "".join(cell["source"])
@@ -108,6 +123,56 @@ def test_stored_outputs_come_from_the_stand_ins_and_carry_no_papermill_metadata(
     text = path.read_text()
     assert "stand-in" in text
     assert '"papermill"' not in text
+
+
+def planted(*cells: tuple[str, str, str | None]) -> nbformat.NotebookNode:
+    """Return a notebook of (kind, source, printed) cells."""
+    made = []
+    for kind, source, printed in cells:
+        if kind == "markdown":
+            made.append(nbformat.v4.new_markdown_cell(source))
+            continue
+        outputs = [] if printed is None else [nbformat.v4.new_output("stream", text=printed)]
+        made.append(nbformat.v4.new_code_cell(source, outputs=outputs, metadata={"papermill": {"duration": 1.5}}))
+    return nbformat.v4.new_notebook(cells=made)
+
+
+def test_stored_outputs_are_the_executed_ones_without_the_cell_that_papermill_adds():
+    committed = planted(("code", "profile = 'smoke'", None), ("markdown", "prose", None), ("code", "f()", "old"))
+    executed = planted(
+        ("code", "profile = 'smoke'", None),
+        ("code", "profile = 'paper'", None),
+        ("markdown", "prose", None),
+        ("code", "f()", "new"),
+    )
+    executed.cells[1].metadata["tags"] = [stored_notebooks.INJECTED]
+    stored = stored_notebooks.with_outputs(committed, executed, "x.ipynb")
+    assert [cell.source for cell in stored.cells] == ["profile = 'smoke'", "prose", "f()"]
+    assert [cell.execution_count for cell in stored.cells if cell.cell_type == "code"] == [1, 2]
+    assert stored.cells[2].outputs[0].text == "new"
+    assert "papermill" not in nbformat.writes(stored)
+    again = stored_notebooks.with_outputs(nbformat.from_dict(stored), executed, "x.ipynb")
+    assert nbformat.writes(again) == nbformat.writes(stored)
+
+
+def test_outputs_of_other_cells_are_not_stored(tmp_path, capsys):
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    executed = tmp_path / "x.ipynb"
+    nbformat.write(planted(("code", "f(1)", "one")), folder / "x.ipynb")
+    nbformat.write(planted(("code", "f(2)", "two")), executed)
+    before = (folder / "x.ipynb").read_bytes()
+    with pytest.raises(ConfigError, match=r"x\.ipynb: the executed notebook has other cells"):
+        stored_notebooks.store(executed, folder)
+    assert (folder / "x.ipynb").read_bytes() == before
+    assert stored_notebooks.main([str(tmp_path / "gone.ipynb")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_changed_cell_loses_its_stored_output_and_the_others_keep_theirs():
+    stored = planted(("code", "f(1)", "one"), ("code", "g()", "same"))
+    changed = synchronised(planted(("code", "f(2)", None), ("code", "g()", None)), stored)
+    assert [[o.text for o in cell.outputs] for cell in changed.cells] == [[], ["same"]]
 
 
 def run(tmp_path: Path, cells: list[str], *options: str) -> tuple[subprocess.CompletedProcess, Path]:

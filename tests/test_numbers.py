@@ -42,6 +42,6 @@ def test_what_is_not_known_is_a_dash():
     unknown = math.nan
     assert {number(unknown), significant(unknown), count(unknown)} == {"–"}
     assert number(unknown, missing="") == ""
-    assert plus_minus(0.62, unknown, 2) == "0.62 ± –"
-    assert plus_minus(0.62, unknown, 2, missing="nan") == "0.62 ± nan"
+    assert plus_minus(0.62, unknown, 2) == "0.62"
+    assert plus_minus(unknown, unknown, 2, missing="nan") == "nan"
     assert interval(0.62, unknown, unknown, 2) == "0.62 [–, –]"

@@ -39,6 +39,7 @@ def planned_configs(notebook: str, settings: Profile, values: Mapping[str, Any])
         found = [track(name, [m for m in everything if m not in unfolded], seeds) for name in datasets]
     elif notebook.startswith("03"):
         found = [track(name, ["default-qfl", "fedprox-qfl", "duqfl-prox", UNTRAINED], seeds) for name in datasets]
+        found += [track(datasets[-1], ["duqfl-prox"], seeds[:10], mu=1.0)]  # the reader's question
     elif notebook.startswith("04"):
         found = [track(name, ["default-qfl", *unfolded, UNTRAINED], seeds) for name in datasets]
         found += [track(f"{n}{CLEAN}", everything, few) for n in datasets if f"{n}{CLEAN}" in settings.experiment]
@@ -55,7 +56,7 @@ def _studies(
     settings: Profile, values: Mapping[str, Any]
 ) -> Iterator[tuple[str, Iterable[str], Iterable[int], Mapping[str, Any]]]:
     """Yield track, methods, seeds and changed settings of every study of notebook 04."""
-    from qfl_core.studies import attacks
+    from qfl_core.studies import attacks, privacy
     from qfl_core.studies.attribution import chain, seeds_of
     from qfl_core.studies.extras import BASES
     from qfl_core.studies.sensitivity import METHOD, SETTINGS, controller_section
@@ -82,6 +83,10 @@ def _studies(
     for name in section["tracks"]:
         for overrides in attacks.attack_variants(section, name).values():
             yield name, [attacks.METHOD], section["seeds"], overrides
+    section = settings.section("privacy", values.get("privacy", {}))
+    for name in section["tracks"]:
+        for overrides in privacy.privacy_variants(section, name).values():
+            yield name, [privacy.METHOD], section["seeds"], overrides
 
 
 def runs_left(configs: Iterable[ExperimentConfig], folder: Path) -> list[ExperimentConfig]:

@@ -21,7 +21,13 @@ from qfl_core.base.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKED = re.compile(r"(<!-- numbers: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-VERDICTS = {"holds": "hold", "fails": "fail", "absent": "are absent", "undecided": "are undecided"}
+#: A verdict as a sentence says it, of one claim and of several.
+VERDICTS = {
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "absent": ("is absent", "are absent"),
+    "undecided": ("is undecided", "are undecided"),
+}
 SHOWN = ("DUQFL-Prox", "FedProx-QFL", "Default-QFL")
 ROWS = ("global accuracy", "mean client test accuracy", "train-test gap", "client fairness gap")
 LINKS = ("fixed rates", "unfolding", "controller", "best unfold", "proximal term")
@@ -41,10 +47,7 @@ class Tables:
 
 def verdict(tables: Tables) -> str:
     """Return the result in six lines."""
-    counts = tables("claims")["verdict"].value_counts()
-    told = ", ".join(f"{counts[name]} {words}" for name, words in VERDICTS.items() if name in counts)
-    real = tables("real/claims")["verdict"].value_counts()
-    told_real = ", ".join(f"{real[name]} {words}" for name, words in VERDICTS.items() if name in real)
+    told, told_real = _counts(tables("claims")), _counts(tables("real/claims"))
     seeds = int(tables("claims")["seeds"].max())
     lines = [
         f"**Claims.** Of the paper's 20 claims and 3 theory points, {told}, over {seeds} paired seeds "
@@ -57,6 +60,13 @@ def verdict(tables: Tables) -> str:
         f"{_agreeing(tables)} ([table](figures/tables/real/claims.md)).",
     ]
     return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+
+
+def _counts(claims: pd.DataFrame) -> str:
+    counts = claims["verdict"].value_counts()
+    return ", ".join(
+        f"{counts[name]} {words[int(counts[name] > 1)]}" for name, words in VERDICTS.items() if name in counts
+    )
 
 
 def _last_round(tables: Tables) -> dict[tuple[str, str, str], pd.Series]:

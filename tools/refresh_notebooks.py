@@ -1,6 +1,10 @@
-"""Run the notebooks' .py files with their own parameters and store the .ipynb pairs; unchanged cells keep their ids.
+"""Bring the notebooks in step with their .py files, and run their twins, which the tests compare with.
 
-python -m tools.refresh_notebooks notebooks/01_preprocessing.py ...
+    python -m tools.refresh_notebooks notebooks/01_preprocessing.py ...
+
+A twin in ``tests/notebooks`` has the same cells with the outputs of the profile ``smoke``, without pictures. The
+committed notebook gets the new sources and keeps the outputs of the cells that did not change; ``make store-notebooks``
+fills in the others after ``make reproduce``.
 """
 
 from __future__ import annotations
@@ -12,16 +16,17 @@ from pathlib import Path
 import jupytext
 import nbformat
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 
-from qfl_core.base.files import write_text
 from tools.run_notebook import NO_WIDGETS, QUIET
+from tools.stored_notebooks import cleaned, without_pictures, write_notebook
+
+TWINS = Path(__file__).resolve().parent.parent / "tests" / "notebooks"
 
 
-def refresh(source: Path) -> None:
-    """Execute one notebook in its folder; the pair beside it is replaced only once all of it has run."""
+def run_twin(source: Path, folder: Path = TWINS) -> None:
+    """Execute one notebook with its own parameters; the twin is replaced only once all of it has run."""
     notebook = jupytext.read(source)
-    for number, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{number:02d}"  # by place, so that a refresh without a change changes nothing
     NotebookClient(
         notebook,
         timeout=None,
@@ -30,12 +35,30 @@ def refresh(source: Path) -> None:
         record_timing=False,
         resources={"metadata": {"path": source.parent}},
     ).execute()
-    del notebook.metadata["language_info"]  # names the interpreter's version
-    write_text(source.with_suffix(".ipynb"), nbformat.writes(notebook) + "\n")
+    twin = without_pictures(cleaned(notebook))
+    del twin.metadata["jupytext"]  # a twin has no .py file of its own
+    write_notebook(folder / source.with_suffix(".ipynb").name, twin)
+
+
+def synchronised(sources: NotebookNode, stored: NotebookNode) -> NotebookNode:
+    """Return the notebook of the .py file with the stored outputs of every cell whose source is still there."""
+    outputs = {cell.source: cell.outputs for cell in stored.cells if cell.cell_type == "code"}
+    for cell in sources.cells:
+        if cell.cell_type == "code":
+            cell.outputs = outputs.get(cell.source, [])
+    return cleaned(sources)
+
+
+def synchronise(source: Path) -> None:
+    """Write the sources of a .py file into the notebook beside it."""
+    target = source.with_suffix(".ipynb")
+    stored = nbformat.read(target, as_version=4) if target.is_file() else nbformat.v4.new_notebook()
+    write_notebook(target, synchronised(jupytext.read(source), stored))
 
 
 if __name__ == "__main__":
     os.environ["PYTHONWARNINGS"] = NO_WIDGETS
     for name in sys.argv[1:]:
-        refresh(Path(name))
+        run_twin(Path(name))
+        synchronise(Path(name))
         print(f"refreshed {Path(name).with_suffix('.ipynb')}", flush=True)

@@ -81,5 +81,6 @@ def span(low: float, high: float, digits: int = 3) -> str:
 
 
 def plus_minus(mean: float, half: float, digits: int = 3, *, signed: bool = False, missing: str = MISSING) -> str:
-    """Return a mean with half the width of its interval: ``0.62 ± 0.03`` for two digits."""
-    return f"{number(mean, digits, signed=signed, missing=missing)} ± {number(half, digits, missing=missing)}"
+    """Return a mean with half the width of its interval: ``0.62 ± 0.03`` for two digits; no width, no ``±``."""
+    middle = number(mean, digits, signed=signed, missing=missing)
+    return middle if math.isnan(half) else f"{middle} ± {number(half, digits)}"

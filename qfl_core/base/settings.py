@@ -36,6 +36,8 @@ class Settings:
 
     #: What error messages call one field.
     noun: ClassVar[str] = "setting"
+    #: Fields that are left out of the digest while they have their default.
+    later: ClassVar[tuple[str, ...]] = ()
 
     def __new__(cls, **values: Any) -> Self:
         """Refuse unknown names with the closest known one, before ``__init__`` sees them."""
@@ -85,5 +87,7 @@ class Settings:
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the config's identity in file names and records."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        defaults = {field.name: field.default for field in dataclasses.fields(self) if field.name in self.later}
+        told = {name: value for name, value in self.to_dict().items() if defaults.get(name, ...) != value}
+        canonical = json.dumps(told, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -3,6 +3,7 @@
 from qfl_core.config.experiment import MAX_SEED, ExperimentConfig, read_yaml
 from qfl_core.config.profile import (
     CLEAN,
+    COMMAND_KEYS,
     PROFILE_KEYS,
     SECTION_KEYS,
     Profile,
@@ -14,6 +15,7 @@ from qfl_core.config.profile import (
 
 __all__ = [
     "CLEAN",
+    "COMMAND_KEYS",
     "MAX_SEED",
     "PROFILE_KEYS",
     "SECTION_KEYS",

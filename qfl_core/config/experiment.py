@@ -26,6 +26,7 @@ from qfl_core.base.errors import ConfigError, did_you_mean
 from qfl_core.base.registry import AGGREGATIONS, ATTACKS, CONTROLLERS, DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config.limits import check_limits
+from qfl_core.config.private import check_private, named
 
 MAX_SEED = 2**32 - 1
 
@@ -48,6 +49,9 @@ class ExperimentConfig(Settings):
     Fields that default to ``None`` take the value of their dataset and encoding (:data:`DATASETS`) at
     construction, so two configs that mean the same are equal and hash equal.
     """
+
+    #: Fields that came after runs were made: a config that does not use them keeps its digest.
+    later = ("dp_noise", "dp_clip", "dp_delta", "uploads")
 
     # Data
     dataset: str = setting("baf", one_of(lambda: names_for("dataset")), "which data the clients hold")
@@ -186,6 +190,20 @@ class ExperimentConfig(Settings):
     attack: str = setting("none", one_of(lambda: tuple(ATTACKS)), "what bad clients do, in simulation only")
     attackers: float = setting(0.2, number(0, 1), "attack: share of clients that are bad")
 
+    # Privacy
+    dp_noise: float | None = setting(
+        None,
+        optional(number(0, MAX_WEIGHT)),
+        "differential privacy: noise on a round's sum of steps, in units of dp_clip; null: no noise and no clipping",
+    )
+    dp_clip: float = setting(1.0, number(0, MAX_ANGLE, above=True), "dp_noise: longest step that a client may upload")
+    dp_delta: float = setting(1e-5, number(0, 1, above=True, below=True), "dp_noise: delta that epsilon is told for")
+    uploads: str = setting(
+        "plain",
+        one_of(("plain", "masked")),
+        "plain: the server sees every upload; masked: it sees their sum alone (secure aggregation)",
+    )
+
     # Execution
     engine: str = setting("statevector", one_of(lambda: tuple(ENGINES)), "what evaluates the circuits")
     shots: int | None = setting(1024, optional(integer(1, MAX_SHOTS)), "measurements per circuit; null is exact")
@@ -208,7 +226,13 @@ class ExperimentConfig(Settings):
         if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
             raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
         self._check_combinations()
+        check_private(self)
         check_limits(self)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether clients send their steps alone, with noise or masked."""
+        return bool(named(self))
 
     def _check_combinations(self) -> None:
         """Refuse values that are valid alone and not together; the error names both."""

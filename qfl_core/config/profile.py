@@ -20,7 +20,9 @@ PROFILE_KEYS = {"profile", "seeds", "datasets", "experiment"}
 #: It may say how many of its seeds, counted from the first, the clean track and the noise study take: all by default.
 STUDY_SEEDS = "study_seeds"
 #: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
-SECTION_KEYS = {"attribution", "protocol", "sensitivity", "extensions", "attacks", "hardware"}
+SECTION_KEYS = {"attribution", "protocol", "sensitivity", "extensions", "attacks", "privacy", "hardware"}
+#: Sections with the settings of one command, which no notebook runs.
+COMMAND_KEYS = {"controllers"}
 #: The most seeds that a range may hold.
 MAX_SEEDS = 10_000
 #: The name of another profile of the folder; what a file does not say itself is as in that profile.
@@ -40,7 +42,7 @@ class Profile:
 
     ``experiment["common"]`` holds settings for every dataset, ``experiment[<dataset>]`` those of one on the paper's
     track and ``experiment[<dataset>-clean]`` those of its clean track. ``sections`` holds the settings of single
-    notebooks.
+    notebooks, ``commands`` those of single commands.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Profile:
     experiment: Mapping[str, Mapping[str, Any]]
     sections: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     study_seeds: int | None = None
+    commands: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def config(self, track: str, **overrides: Any) -> ExperimentConfig:
         """Return this profile's config for a track (``baf``, ``genome-clean``, ...); overrides win over the profile."""
@@ -62,8 +65,8 @@ class Profile:
         return ExperimentConfig.from_dict(changed(changed(values, self.experiment.get(track, {})), overrides))
 
     def section(self, name: str, override: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of one notebook; the notebook's own parameter wins over the profile."""
-        return {**self.sections.get(name, {}), **override}
+        """Return the settings of one notebook or command; the notebook's own parameter wins over the profile."""
+        return {**{**self.sections, **self.commands}.get(name, {}), **override}
 
     def for_studies(self, seeds: Sequence[int]) -> list[int]:
         """Return those of the given seeds that the clean track and the noise study take: the first ``study_seeds``."""
@@ -96,7 +99,7 @@ def read_profile(name: str, folder: str | Path | None = None) -> dict[str, Any]:
         if not isinstance(below, dict) or EXTENDS in below:
             raise ConfigError(f"{name}.yaml: {EXTENDS} must name a profile that extends no other, got {base!r}")
         values = _extended(below, values)
-    optional = SECTION_KEYS | {STUDY_SEEDS}
+    optional = SECTION_KEYS | COMMAND_KEYS | {STUDY_SEEDS}
     if not isinstance(values, dict) or not PROFILE_KEYS <= set(values) <= PROFILE_KEYS | optional:
         raise ConfigError(
             f"{name}.yaml must have the keys {', '.join(sorted(PROFILE_KEYS))}, "
@@ -158,10 +161,12 @@ def load_profile(
             hint = did_you_mean(track, choices)
             raise ConfigError(f"{name}.yaml: unknown section {track!r}{hint}; sections: {', '.join(choices)}")
     seeds = tuple(integer(0, MAX_SEED)("seeds", seed) for seed in values["seeds"])
-    sections = {key: dict(values[key] or {}) for key in SECTION_KEYS & set(values)}
+    sections, commands = (
+        {key: dict(values[key] or {}) for key in keys & set(values)} for keys in (SECTION_KEYS, COMMAND_KEYS)
+    )
     count = values.get(STUDY_SEEDS)
     study_seeds = None if count is None else integer(1, MAX_SEEDS)(STUDY_SEEDS, count)
-    profile = Profile(name, seeds, tuple(values["datasets"]), settings, sections, study_seeds)
+    profile = Profile(name, seeds, tuple(values["datasets"]), settings, sections, study_seeds, commands)
     for track in (*profile.datasets, *(track for track in settings if track.endswith(CLEAN))):
         profile.config(track)
     return profile

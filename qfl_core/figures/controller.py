@@ -16,7 +16,7 @@ from qfl_core.analysis.variation import variation, variation_text
 from qfl_core.base.numbers import rounded, significant
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.figures.results import curve, curves_of
+from qfl_core.figures.results import curve, curves_of, titled
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SteadyLogScale, steady
 from qfl_core.runs.study import Study
@@ -97,14 +97,14 @@ def controller_behaviour(study: Study) -> Sheet:
         name: partial(
             _by_unfold,
             means=means[["round", "unfold", column]],
-            title=title,
+            title=titled(title, study.track),
             scale=scales.get(column),
             text=texts.get(column, ""),
         )
         for name, (column, title) in titles.items()
     }
     panels["controller_selected_unfold"] = partial(
-        _unfold_shares, shares=unfold_shares(trace), title="Uploaded unfold k*"
+        _unfold_shares, shares=unfold_shares(trace), title=titled("Uploaded unfold k*", study.track)
     )
     return Sheet("controller_behaviour", panels, study.facts, legend=8, legend_title="unfold")
 
@@ -147,7 +147,11 @@ def controller_heatmaps(study: Study) -> Sheet:
     scales, texts = rate_scales(study.runs[0].config, means), _variation_texts(trace)
     panels = {
         name: partial(
-            _heatmap, means=steady(means[column].unstack()), title=title, scale=scales[column], text=texts[column]
+            _heatmap,
+            means=steady(means[column].unstack()),
+            title=titled(title, study.track),
+            scale=scales[column],
+            text=texts[column],
         )
         for name, column, title in (
             ("heatmap_lr_client_unfold", "eta", "Learning rate η"),
@@ -174,15 +178,17 @@ def loss_shift_trace(study: Study) -> Sheet:
     trace = with_reduction(study.table("client_trace"))
     moved = trace.groupby(["seed", "round"])["displacement"].mean().reset_index()
     panels: dict[str, Panel] = {
-        "param_shift_over_rounds": partial(_shift, found=curves_of(moved, "displacement", ())),
+        "param_shift_over_rounds": partial(
+            _shift, found=curves_of(moved, "displacement", ()), title=titled("Parameter shift", study.track)
+        ),
         "scatter_lr_pert_loss_delta": partial(_reduction_scatter, trace=trace[["eta", "delta", "reduction"]]),
     }
     return Sheet("loss_shift_trace", panels, study.facts, size=(4.5, 3.4))
 
 
-def _shift(axis: Axes, found: pd.DataFrame) -> None:
+def _shift(axis: Axes, found: pd.DataFrame, title: str) -> None:
     curve(axis, found, color=_PROX)
-    axis.set(title="Parameter shift over rounds", ylabel="displacement of an unfold")
+    axis.set(title=title, ylabel="displacement of an unfold")
 
 
 #: Points of a scatter plot: more of them would hide each other.
@@ -211,7 +217,9 @@ def unfold_level_behaviour(study: Study) -> Sheet:
     means = trace.groupby("unfold")[["eta", "delta", "reduction"]].mean()
     panels: dict[str, Panel] = {
         "eta_delta_loss_reduction_by_unfold": partial(_normalised, shares=steady(means / means.abs().max())),
-        "selected_unfold_distribution": partial(_unfold_shares, shares=unfold_shares(trace), title="Selected unfold"),
+        "selected_unfold_distribution": partial(
+            _unfold_shares, shares=unfold_shares(trace), title=titled("Selected unfold", study.track)
+        ),
     }
     return Sheet("unfold_level_behaviour", panels, study.facts, size=(4.5, 3.4))
 

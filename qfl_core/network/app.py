@@ -21,14 +21,16 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
-from qfl_core.algorithm.client import train_locally, validate_locally
+from qfl_core.algorithm.client import Broadcast, LocalResult, train_locally, validate_locally
 from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import ConfigError, FederationError
 from qfl_core.config import ExperimentConfig, read_yaml
 from qfl_core.network import wire
 from qfl_core.network.asking import Nodes, Patience
 from qfl_core.network.flower import ask_again_when_cut
+from qfl_core.network.member import Member, check_demands, memory_of, noisy_upload, whole_numbers
 from qfl_core.network.nodes import DEPLOYMENT, SIMULATION, NodeTrainer, refuse_foreign
+from qfl_core.network.private import PrivateNodes
 from qfl_core.network.site import open_site
 from qfl_core.runs.identity import code_digest
 from qfl_core.runs.prepare import Prepared, prepare
@@ -74,7 +76,8 @@ def serve(grid: Grid, context: Context) -> None:
     transport = SIMULATION if type(grid).__name__ == "InMemoryGrid" else DEPLOYMENT
     nodes = Nodes(grid, patience)
     nodes.gather(len(prepared.federation.participants(0)))
-    trainer = NodeTrainer(nodes, prepared.source.sha256, transport)
+    kind = PrivateNodes if config.is_private else NodeTrainer
+    trainer = kind(nodes, prepared.source.sha256, transport)
     run_prepared(prepared, str(settings["results-dir"]), trainer, repeat=bool(settings["repeat"]))
 
 
@@ -118,7 +121,10 @@ def _answer(message: Message, context: Context) -> Message:
         common = not context.node_config.get("data-dir")
         if common and data != prepared.source.sha256:
             raise FederationError("the node holds another copy of the data than the server")
+        check_demands(prepared.federation.config, context.node_config)
         request = wire.Request.unpack(message.content, prepared.federation, client_id)
+        if prepared.federation.config.is_private:
+            return Message(_private(prepared.federation, client_id, request, message, context), reply_to=message)
         return Message(_work(prepared.federation, client_id, request), reply_to=message)
     except FederationError as error:
         return Message(Error(code=0, reason=str(error)), reply_to=message)
@@ -137,6 +143,31 @@ def _work(federation: Federation, client_id: int, request: wire.Request) -> Reco
         models = zip(scoring.models, scoring.purposes, strict=True)
         accuracies = [validate_locally(federation, theta, scoring.t, own, purpose)[0] for theta, purpose in models]
     return wire.pack_answer(client_id, uploads, accuracies)
+
+
+def _private(
+    federation: Federation, client_id: int, request: wire.Request, message: Message, context: Context
+) -> RecordDict:
+    """Answer in a private run: a step with noise, or one phase of a masked round. Scores are never told."""
+    own, memory, training = np.array([client_id]), memory_of(context.state), request.training
+    if request.scoring:
+        raise FederationError("a private run has no scores of clients")
+
+    def trained() -> tuple[Broadcast, LocalResult]:
+        if training is None or client_id not in training.participants:
+            raise FederationError("nothing to train")
+        return training.sent[0], train_locally(federation, training.sent[0], federation.batch(training.t, own))
+
+    if phase := wire.phase_asked(message.content):
+        name, t, told = phase
+        told |= {"theta": training.sent[0].theta.tobytes(), "phi": training.sent[0].phi.tobytes()} if training else {}
+        found = Member(client_id, memory).answer(name, t, told, lambda: whole_numbers(federation, *trained()))
+        return wire.pack_told(client_id, found)
+    if training is None or client_id not in training.participants:
+        return wire.pack_answer(client_id)
+    if federation.config.uploads == "masked":
+        raise FederationError("uploads are masked in this run: the server asked for a plain one")
+    return wire.pack_noisy(client_id, noisy_upload(federation, *trained(), memory))
 
 
 def _own(context: Context) -> tuple[Prepared, int]:

@@ -125,15 +125,22 @@ def _rounds(folder: RunFolder) -> list[Row]:
     """Return what is known of every round, from the journal or, once the run is sealed, from its tables."""
     if folder.is_done:
         tables = zip(*(folder.rows(name) for name in ("global_accuracies", "validation", "timings")), strict=True)
-        left_out = folder.rows("exclusions") if (folder.path / "exclusions.csv").is_file() else []
+        further = {
+            name: folder.rows(name) if (folder.path / f"{name}.csv").is_file() else []
+            for name in ("exclusions", "privacy")
+        }
         return [
-            accuracies | validation | timing | {"exclusions": [e for e in left_out if e["round"] == timing["round"]]}
+            accuracies
+            | validation
+            | timing
+            | {name: [row for row in rows if row["round"] == timing["round"]] for name, rows in further.items()}
             for accuracies, validation, timing in tables
         ]
     return [
         record["global_accuracies"][0]
         | record["validation"][0]
-        | {"seconds": record["seconds"], "exclusions": record.get("exclusions", [])}
+        | {"seconds": record["seconds"]}
+        | {name: record.get(name, []) for name in ("exclusions", "privacy")}
         for record in folder.journal.records()
     ]
 
@@ -142,6 +149,7 @@ def _line(row: Row, rounds: int) -> str:
     line = f"round {row['round']:>2}/{rounds}  accuracy {row['global_accuracy']:.4f}  val loss {row['val_loss']:.4f}"
     if row["round"]:
         line += f"  clients {int(row['clients'])}  {row['seconds']:.1f} s"
+    line += "".join(f"  epsilon {p['epsilon']:.2f}, at the server {p['epsilon_server']:.2f}" for p in row["privacy"])
     return line + "".join(f"\n  without client {int(e['client'])}: {e['reason']}" for e in row["exclusions"])
 
 

@@ -137,9 +137,9 @@ class NodeTrainer:
 
     def _keep(self, training: wire.Training, found: _Answers) -> None:
         """Keep the uploads of every round of a message until they are asked for."""
-        absent = _absent(training.participants, found.uploads, found.not_trained)
+        missing = absent(training.participants, found.uploads, found.not_trained)
         self._trained = {
-            _training(sent): (sent, wire.together([uploads[b] for uploads in found.uploads.values()], absent))
+            _training(sent): (sent, wire.together([uploads[b] for uploads in found.uploads.values()], missing))
             for b, sent in enumerate(training.sent)
         }
 
@@ -207,7 +207,7 @@ class NodeTrainer:
     def _require(self, t: int, valid: Mapping[int, object], asked: tuple[int, ...], failures: Failures) -> None:
         """Stop the run where fewer clients than the minimum gave a valid answer."""
         if len(valid) < self._least(asked):
-            reasons = "; ".join(f"client {i}: {reason}" for i, reason in _absent(asked, valid, failures))
+            reasons = "; ".join(f"client {i}: {reason}" for i, reason in absent(asked, valid, failures))
             raise FederationError(
                 f"round {t + 1}: {len(valid)} of {len(asked)} clients gave a valid answer, "
                 f"{self._least(asked)} are needed ({reasons})"
@@ -256,5 +256,6 @@ def _scoring(theta: np.ndarray, attendance: Attendance, purpose: str) -> Questio
     return attendance.t, purpose, theta.tobytes() + attendance.client_ids.tobytes()
 
 
-def _absent(asked: Sequence[int], valid: Mapping[int, object], failures: Failures) -> tuple[tuple[int, str], ...]:
+def absent(asked: Sequence[int], valid: Mapping[int, object], failures: Failures) -> tuple[tuple[int, str], ...]:
+    """Return the clients without a valid answer, each with the reason."""
     return tuple((i, reason_of(i, failures)) for i in asked if i not in valid)

@@ -22,10 +22,11 @@ from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.hooks import Memory
 from qfl_core.algorithm.samples import Attendance
 from qfl_core.base.errors import FederationError
+from qfl_core.extras.privacy import received
 from qfl_core.network.ranges import check_trace, check_weights
 
-#: The names of the one record of a message down and of a message up.
-REQUEST, ANSWER = "request", "answer"
+#: The names of the one record of a message down, of a message up, and of one up in a phase of a masked round.
+REQUEST, ANSWER, TOLD = "request", "answer", "told"
 #: The trace columns that the meta-loss of a virtual round needs, and what limits them.
 VIRTUAL_TRACE = ("loss_before", "loss_after", "displacement")
 CIRCUITS = ("train", "calibration", "monitor", "validation")
@@ -150,10 +151,68 @@ def pack_answer(
     return RecordDict({ANSWER: record})
 
 
+def pack_noisy(client_id: int, theta: np.ndarray) -> RecordDict:
+    """Return the answer of a client whose upload theta (P,) has noise: nothing else goes up."""
+    return RecordDict({ANSWER: MetricRecord({"client": client_id, "0.theta": theta.tolist()})})
+
+
+def pack_phase(request: Request, phase: str, t: int, told: Mapping[str, Any]) -> RecordDict:
+    """Return a message down that asks for one phase of a masked round."""
+    content = request.pack()
+    record = content.config_records[REQUEST]
+    record["phase"], record["phase.t"] = phase, t
+    for name, value in told.items():
+        record[f"phase.{name}"] = value
+    return content
+
+
+def phase_asked(content: RecordDict) -> tuple[str, int, dict[str, Any]] | None:
+    """Return the phase of a masked round that a message asks for, its round and what it tells; None for others."""
+    record: Mapping[str, Any] = content.config_records[REQUEST]
+    if "phase" not in record:
+        return None
+    told = {name.removeprefix("phase."): value for name, value in record.items() if name.startswith("phase.")}
+    return str(record["phase"]), int(told.pop("t")), told
+
+
+def pack_told(client_id: int, told: Mapping[str, Any]) -> RecordDict:
+    """Return one client's answer in a phase of a masked round."""
+    return RecordDict({TOLD: ConfigRecord({"client": client_id, **told})})
+
+
+def unpack_phase(content: RecordDict, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Check an answer in a phase: these fields, and no others; the lists in it have one length.
+
+    A kind that stands for a list is that of its members.
+    """
+    if list(content) != [TOLD]:
+        raise FederationError(f"an answer with the records {sorted(content)}, expected {TOLD!r}")
+    record: Mapping[str, Any] = content.config_records[TOLD]
+    if odd := set(record) ^ {"client", *kinds}:
+        raise FederationError(f"an answer with missing or unknown fields: {sorted(odd)}")
+    found = {name: record[name] for name in kinds}
+    lists = [value for value in found.values() if isinstance(value, list)]
+    for name, kind in kinds.items():
+        values = found[name] if isinstance(found[name], list) else [found[name]]
+        if not all(type(value) is kind for value in values):
+            raise FederationError(f"{name} is not of the type {kind.__name__}")
+    if lists and (len(lists) != len(found) or len({len(value) for value in lists}) != 1):
+        raise FederationError("lists of different lengths")
+    return found
+
+
+def numbers(data: bytes, length: int) -> np.ndarray:
+    """Return a masked vector (length,) of numbers below 2^64."""
+    if len(data) != 8 * length:
+        raise FederationError(f"a masked vector of {len(data)} bytes, expected {8 * length}")
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64)
+
+
 def sender(content: RecordDict) -> int:
     """Return the client that an answer is from."""
     try:
-        return _count("client", content.metric_records[ANSWER]["client"])
+        record = content.config_records[TOLD] if TOLD in content else content.metric_records[ANSWER]
+        return _count("client", record["client"])
     except KeyError:
         raise FederationError("an answer that does not say which client it is from") from None
 
@@ -171,12 +230,22 @@ def check_fields(request: Request, content: RecordDict) -> None:
 def unpack_uploads(federation: Federation, training: Training, content: RecordDict) -> list[LocalResult]:
     """Check one client's uploads and return them as batches of one; the error says what is wrong."""
     client_id, record = sender(content), content.metric_records[ANSWER]
+    if federation.config.is_private:
+        return [_noisy(federation, training.sent[0], client_id, record)]
     remembered = training.state_of(client_id)
     uploads = []
     for b, broadcast in enumerate(training.sent):
         fields = {name.removeprefix(f"{b}."): value for name, value in record.items() if name.startswith(f"{b}.")}
         uploads.append(_upload(federation, broadcast, client_id, fields, remembered))
     return uploads
+
+
+def _noisy(federation: Federation, sent: Broadcast, client_id: int, fields: Mapping[str, object]) -> LocalResult:
+    if odd := set(fields) ^ {"client", "0.theta"}:
+        raise FederationError(f"an upload with missing or unknown fields: {sorted(odd)}")
+    theta = _array("theta", fields["0.theta"], (federation.num_weights,))
+    check_weights("weights", theta)
+    return received(federation, sent, theta[None], [client_id])
 
 
 def _upload(

@@ -90,10 +90,12 @@ def _rounds(run: RunResult) -> list[list[str]]:
     losses = {row["round"]: row["val_loss"] for row in run.rows("validation")}
     metrics = {row["round"]: row for row in run.rows("classification_metrics") if row["part"] == "test"}
     columns = ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap")
-    lines = [["round", *columns, "test_roc_auc", "val_loss"]]
+    spent = {row["round"]: row["epsilon"] for row in run.rows("privacy")} if run.config.dp_noise is not None else {}
+    lines = [["round", *columns, "test_roc_auc", "val_loss", *(["epsilon"] if spent else [])]]
     for row in run.rows("global_accuracies"):
         if (t := row["round"]) in losses and t in metrics:
             numbers = [*(row[name] for name in columns), metrics[t]["roc_auc"], losses[t]]
+            numbers += [spent.get(t, 0.0)] if spent else []
             lines.append([str(t), *("NaN" if number != number else f"{number:.4f}" for number in numbers)])
     if len(lines) == 1:
         raise RunError(f"the tables of run {run.path.name} have no round in common")

@@ -24,7 +24,9 @@ from qfl_core.algorithm.server import (
     tune,
 )
 from qfl_core.base.registry import CONTROLLERS, resolve
+from qfl_core.extras.accountant import charged, nothing_spent, privacy_row
 from qfl_core.extras.attacks import attacked
+from qfl_core.extras.privacy import Private, without_client_values
 from qfl_core.extras.screening import Screened
 
 #: A round's rows by table, plus its state and seconds.
@@ -36,21 +38,41 @@ Row = dict[str, Any]
 def train(federation: Federation, state: State | None = None, trainer: Trainer = IN_PROCESS) -> Iterator[Record]:
     """Yield one record per round, from the beginning or from a state; the same state gives the same records.
 
-    Uploads are screened before they count, and where the config says so, some clients attack.
+    Uploads are screened before they count, and where the config says so, some clients attack. The server of a private
+    run has nothing to screen.
     """
-    trainer = Screened(attacked(trainer, federation.config))
+    config = federation.config
+    if not config.is_private:
+        trainer = Screened(attacked(trainer, config))
+    elif trainer.transport == IN_PROCESS.transport:  # clients elsewhere are private by themselves
+        trainer = Private(trainer)
     if state is None:
         begun = time.perf_counter()
         state, tuning = tune(federation, initial_state(federation), trainer)
         yield _finished(_initial_record(federation, state, tuning), state, begun)
-    for t in range(state.t, federation.config.rounds):
+    for t in range(state.t, config.rounds):
         begun = time.perf_counter()
         result = federated_round(federation, state, trainer)
         outer = refine_controller(federation, state, trainer) if is_due(federation, t) else None
         record = _round_record(federation, state, result, outer)
         state = replace(result.state, phi=outer.phi, outer=outer.memory) if outer else result.state
         record["outer_meta"] = [_outer_row(result, outer, state.phi["controller"])]
+        if config.is_private:
+            record, state = _private(federation, record, state, result)
         yield _finished(record, state, begun)
+
+
+def _private(federation: Federation, record: Record, state: State, result: RoundResult) -> tuple[Record, State]:
+    """Return the record without values of single clients, and with what the round has spent of their privacy.
+
+    The account is kept where an outer optimiser would keep its memory, because a private run has none.
+    """
+    config, record = federation.config, without_client_values(record)
+    if config.dp_noise is None:
+        return record, state
+    asked, arrived = federation.participants(result.attendance.t), len(result.attendance.client_ids)
+    spent = charged(config, state.outer or nothing_spent(config.clients), asked, arrived)
+    return record | {"privacy": [privacy_row(config, state.t, spent)]}, replace(state, outer=spent)
 
 
 def initial_state(federation: Federation) -> State:

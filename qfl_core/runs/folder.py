@@ -21,7 +21,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.base.files import remove_leftovers, write_bytes, write_text, writing
 from qfl_core.runs.experiment import Record
 from qfl_core.runs.journal import Journal
-from qfl_core.runs.schema import EXCLUSIONS, SCHEMA, TIMINGS, read_csv, read_rows, to_csv
+from qfl_core.runs.schema import EXCLUSIONS, PRIVACY, SCHEMA, TIMINGS, read_csv, read_rows, to_csv
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 DONE, JOURNAL, PARAMS = "DONE", "journal.jsonl", "global_params.npz"
 #: What a run writes before its first round, and what it writes after its last one; DONE holds their digests.
 _ORIGIN = ("config.json", "environment.json")
-_RESULTS = (PARAMS, "exclusions.csv", *(f"{name}.csv" for name in SCHEMA))
+_RESULTS = (PARAMS, "exclusions.csv", "privacy.csv", *(f"{name}.csv" for name in SCHEMA))
 #: The columns of every table that can be read.
-_COLUMNS = SCHEMA | {"exclusions": EXCLUSIONS, "timings": TIMINGS}
+_COLUMNS = SCHEMA | {"exclusions": EXCLUSIONS, "privacy": PRIVACY, "timings": TIMINGS}
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,16 @@ class RunFolder:
             raise RunError(f"the journal of run {self.path.name} changed while the run went on: start the run again")
         tables = {name: [row for record in records for row in record[name]] for name in SCHEMA}
         texts = {name: to_csv(rows, SCHEMA[name]) for name, rows in tables.items()}
-        excluded = [row for record in records for row in record.get("exclusions", [])]
-        if excluded:
-            texts["exclusions"] = to_csv(excluded, EXCLUSIONS)
+        for name in ("exclusions", "privacy"):
+            rows = [row for record in records for row in record.get(name, [])]
+            if rows:
+                texts[name] = to_csv(rows, _COLUMNS[name])
         texts["timings"] = to_csv([{"round": r["state"]["done"], "seconds": r["seconds"]} for r in records], TIMINGS)
         with writing(self.path):
             for name, text in texts.items():
                 write_text(self.path / f"{name}.csv", text)
-            if not excluded:  # the file may be there in a run that lost its seal
-                (self.path / "exclusions.csv").unlink(missing_ok=True)
+            for name in {"exclusions", "privacy"} - set(texts):  # the file may be there in a run that lost its seal
+                (self.path / f"{name}.csv").unlink(missing_ok=True)
             write_bytes(self.path / PARAMS, _learnt(records))
             write_text(self.path / DONE, _to_json(self.digests()))
         self.drop_journal()

@@ -19,6 +19,7 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import make_partition
 from qfl_core.engines import Engine, make_engine
+from qfl_core.extras.privacy import with_privacy
 from qfl_core.extras.robust import with_rule
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _told_as_config_error() -> Iterator[None]:
 
 def configured_method(config: ExperimentConfig, method: Method | None = None) -> Method:
     """Return the config's method (or take ``method``) with the local optimiser and the aggregation of the config."""
-    return with_rule((method or method_named(config.method)).configured(config), config)
+    configured = (method or method_named(config.method)).configured(config)
+    return with_privacy(with_rule(configured, config), config)
 
 
 def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:

@@ -78,6 +78,8 @@ SCHEMA: dict[str, tuple[str, ...]] = {
 }
 #: Participants that a round had to do without; the file exists only where there were some.
 EXCLUSIONS = ("round", "client", "reason")
+#: What a run with differential privacy has spent after each round; other runs have no such file.
+PRIVACY = ("round", "epsilon", "epsilon_server", "delta")
 #: How long each round took; these differ from run to run, so they are not sealed.
 TIMINGS = ("round", "seconds")
 #: The columns that hold text; all others hold numbers or truth values.

@@ -32,14 +32,15 @@ class FederationCost(NamedTuple):
         return self.network / self.in_process
 
 
-def federation_config(clients: int, rounds: int) -> ExperimentConfig:
+def federation_config(clients: int, rounds: int, masked: bool = False) -> ExperimentConfig:
     """Return the settings of ``make federate CLIENTS=... ROUNDS=...`` on the stand-in."""
-    return ExperimentConfig(dataset="baf", source="stand-in", clients=clients, rounds=rounds)
+    config = ExperimentConfig(dataset="baf", source="stand-in", clients=clients, rounds=rounds)
+    return config.replace(uploads="masked", outer_period=0) if masked else config
 
 
-def measure_federation(clients: int = 5, rounds: int = 6) -> FederationCost:
+def measure_federation(clients: int = 5, rounds: int = 6, masked: bool = False) -> FederationCost:
     """Run the same rounds over nodes and in one process; at least three rounds, because the first does not count."""
-    config, marks = federation_config(clients, max(rounds, 3)), []
+    config, marks = federation_config(clients, max(rounds, 3), masked), []
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         federate(config, Path(folder) / "network", say=lambda line: marks.append((line, descendants_cpu())))
@@ -79,9 +80,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.bench.federation", description=__doc__)
     parser.add_argument("clients", type=int, nargs="*", default=[5, 10], help="numbers of clients (5 10)")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--masked", action="store_true", help="secure aggregation, without outer updates")
     options = parser.parse_args(arguments)
     for clients in options.clients:
-        found = measure_federation(clients, options.rounds)
+        found = measure_federation(clients, options.rounds, options.masked)
         print(
             f"{found.clients} nodes, {found.rounds} rounds: {found.network:.2f} CPU s per round over nodes, "
             f"{found.in_process:.3f} in one process ({found.ratio:.0f} times), {found.wall:.0f} s from start to end",

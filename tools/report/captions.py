@@ -49,6 +49,10 @@ FIGURES: dict[str, dict[str, str]] = {
         "share of its largest, and which unfold is uploaded.",
         "controller_learning": "What a learnt controller gains over a frozen one, for several outer periods m and "
         "rates α, the learning rate at which it ends, and how much both rates vary across clients, unfolds and rounds.",
+        "controllers_curves": "Test score against all circuits that were spent, for constant, tuned, calibrated and "
+        "learnt rates, one panel for each task, with 95 % bands over seeds.",
+        "controllers_rates": "Genome: the learning rate and the perturbation that learnt controllers give over rounds "
+        "and unfolds, from three starts.",
     },
     "The data": {
         "baf_angles": "BAF: the density of each of the four input angles, by class.",
@@ -83,6 +87,10 @@ FIGURES: dict[str, dict[str, str]] = {
     "Bad clients": {
         "attacks": "DUQFL-Prox under attack: global accuracy in the last round by attack and defence (+ and − mark "
         "differences that the seeds show), what each defence costs where nobody attacks, and colluding clients.",
+    },
+    "Privacy": {
+        "privacy": "Client-level differential privacy of DUQFL-Prox: the last round's score against epsilon for few "
+        "and many clients; dashed, the same clients without clipping and noise.",
     },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
@@ -139,6 +147,11 @@ TABLES: dict[str, tuple[str, str]] = {
         "Differences of the last round's global accuracy over paired seeds, with 95 % intervals; p is corrected for "
         "all rows together. Harm: attacked − honest, undefended. Gain: defended − undefended, attacked. Cost: defended "
         "− undefended where nobody attacks.",
+    ),
+    "privacy": (
+        "Privacy",
+        "Private − not private in the last round with as many clients (ROC-AUC on BAF, accuracy on genome), over "
+        "paired seeds, with 95 % intervals; p is corrected for all rows together. Noise 0 is clipping alone.",
     ),
     "protocol_candidates": (
         "Protocol search: candidates",

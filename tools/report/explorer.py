@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.colors import to_hex
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.evidence import RUN_TRACKS
 from qfl_core.analysis.inference import student_half
+from qfl_core.analysis.paper import PAPER
 from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import CLEAN
 from qfl_core.figures.style import method_colour
@@ -20,8 +22,10 @@ from qfl_core.runs.study import Study
 
 #: A second sign of a method beside its colour, as SVG writes dashes; the proposed method's line is whole.
 DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "5 2 1 2", "", "8 2 2 2 2 2", "1 3")
-#: Digits kept of a value: far below what separates seeds.
+#: Digits kept of a reference's score: far below what separates seeds.
 DIGITS = 6
+#: A packed value is a whole number of 24 bits: the largest of a table, and what stands for a value that is undefined.
+LARGEST, UNDEFINED = 2**23 - 1, -(2**23)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ METRICS: dict[str, Metric] = {
 
 
 def explorer_data(studies: Mapping[str, Study], references: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """Return plain JSON types: ``tracks`` with ``values[method][metric][seed][round]``, null where undefined.
+    """Return plain JSON types: ``tracks`` with ``values[method][metric]``, packed by :func:`packed`.
 
     ``references`` maps a track to its classical scores, one row per seed and model. ``quantiles[n - 2]`` is Student's
     97.5 % quantile for n seeds, as :func:`qfl_core.analysis.intervals` uses it.
@@ -94,7 +98,7 @@ def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
     for method in study.methods:
         mine = table[table["method"] == method].pivot(index="seed", columns="round", values=list(METRICS))
         values[method] = {
-            name: _plain(mine[[name]].droplevel(0, axis=1).reindex(seeds, columns=rounds)) for name in METRICS
+            name: packed(mine[[name]].droplevel(0, axis=1).reindex(seeds, columns=rounds)) for name in METRICS
         }
     config = study.runs[0].config
     kind = "the paper's track" if study.track in RUN_TRACKS else "an extension"
@@ -105,6 +109,7 @@ def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
         "rounds": [int(value) for value in rounds],
         "seeds": [int(value) for value in seeds],
         "values": values,
+        "paper": {metric: dict(values) for (track, metric), values in PAPER.items() if track == study.track},
         "references": {} if references is None else _references(references, seeds),
     }
 
@@ -120,6 +125,20 @@ def _references(table: pd.DataFrame, seeds: list) -> dict[str, dict[str, list]]:
         }
         for score in scores
     }
+
+
+def packed(table: pd.DataFrame) -> dict[str, Any]:
+    """Return a table (seeds, rounds) as ``scale`` and ``packed``: base64 of 24-bit numbers, lowest byte first.
+
+    A value is its number times the scale. As text, the values of 150 seeds would double the size of the page.
+    """
+    values = table.to_numpy(dtype=float)
+    there = np.isfinite(values)
+    scale = float(np.abs(values[there]).max(initial=0.0)) / LARGEST or 1.0
+    numbers = np.full(values.shape, UNDEFINED, "<i4")
+    numbers[there] = np.round(values[there] / scale)
+    lowest = numbers.reshape(-1, 1).view(np.uint8)[:, :3]
+    return {"scale": scale, "packed": base64.b64encode(lowest.tobytes()).decode("ascii")}
 
 
 def _plain(table: pd.DataFrame) -> list[list[float | None]]:

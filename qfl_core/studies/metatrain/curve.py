@@ -24,11 +24,13 @@ def curve_means(task: Task, controllers: Sequence[np.ndarray], profile: str, rou
     config = task.config(load_profile(profile), rounds)
     federation = make_federation(config, task.splits(config))
     with np.errstate(all="ignore"):
-        return [_curve_mean(federation, phi) for phi in controllers]
+        return [curve_mean(federation, phi) for phi in controllers]
 
 
-def _curve_mean(federation: Federation, phi: np.ndarray) -> float:
-    state = replace(State.initial(federation), phi={"controller": phi})
+def curve_mean(federation: Federation, phi: np.ndarray | None = None) -> float:
+    """Return the mean of one federation's validation curve; without ``phi``, with the rates of its config."""
+    state = State.initial(federation)
+    state = state if phi is None else replace(state, phi={"controller": phi})
     split, losses = federation.splits["val"], []
     for t in range(federation.config.rounds):
         # A purpose other than "round": the test rows of the clients are not measured.

@@ -19,9 +19,27 @@ function interval(values, quantiles) {
   return { mean, low: mean - half, high: mean + half, seeds };
 }
 
+// One method's metric, [seed][round]; null where undefined. Values travel as whole numbers of 24 bits times a scale.
+const unpacked = new Map();
+function values(track, method, metric) {
+  const key = [track, method, metric].join(" ");
+  if (!unpacked.has(key)) {
+    const { seeds, rounds } = data.tracks[track];
+    const { scale, packed } = data.tracks[track].values[method][metric];
+    const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+    const value = (place) => {
+      const number = ((bytes[3 * place] << 8) | (bytes[3 * place + 1] << 16) | (bytes[3 * place + 2] << 24)) >> 8;
+      return number === -(2 ** 23) ? null : number * scale;
+    };
+    unpacked.set(key, seeds.map((_, s) => rounds.map((__, r) => value(s * rounds.length + r))));
+  }
+  return unpacked.get(key);
+}
+
 // One interval per round, of one method's metric over some seeds of a track.
 function curve(track, method, metric, seeds) {
-  const rows = seeds.map((seed) => data.tracks[track].values[method][metric][data.tracks[track].seeds.indexOf(seed)]);
+  const table = values(track, method, metric);
+  const rows = seeds.map((seed) => table[data.tracks[track].seeds.indexOf(seed)]);
   return data.tracks[track].rounds.map((_, i) => interval(rows.map((row) => row[i]), data.quantiles));
 }
 
@@ -39,6 +57,8 @@ function ticks(low, high, count) {
 
 // ---- Chart -------------------------------------------------------------------------------------------------------
 
+// Single runs that a row of the table lists; there may be 150.
+const MOST_SINGLE = 20;
 const REFERENCE_DASHES = ["6 4", "2 3", "8 3 2 3"];
 
 function svg(name, attributes, ...inside) {
@@ -69,7 +89,8 @@ function draw(choice) {
   const width = Math.max(box.clientWidth, 280);
   const height = Math.round(Math.min(440, Math.max(300, width * 0.45)));
   const seen = references.map((line) => line.value);
-  for (const { points, runs } of curves) {
+  for (const { points, runs, paper } of curves) {
+    if (paper !== null) seen.push(paper);
     for (const p of points) if (p) seen.push(p.mean, ...(p.low === null ? [] : [clip(p.low), clip(p.high)]));
     for (const run of runs) seen.push(...run.filter((value) => value !== null));
   }
@@ -106,7 +127,7 @@ function draw(choice) {
     const at = { x1: area.left, x2: area.right, y1: y(line.value), y2: y(line.value) };
     chart.append(svg("line", { class: "reference", "stroke-dasharray": REFERENCE_DASHES[i % 3], ...at }));
   });
-  for (const { method, points, runs } of curves) {
+  for (const { method, points, runs, paper } of curves) {
     const { colour, dashes } = data.methods[method];
     const band = points.map((p, i) => (p && p.low !== null ? [x(rounds[i]), y(clip(p.low)), y(clip(p.high))] : null));
     for (const piece of pieces(band)) {
@@ -122,6 +143,11 @@ function draw(choice) {
       const look = { stroke: colour, "stroke-dasharray": dashes, "data-method": method };
       chart.append(svg("path", { class: "mean", d: path(piece), ...look }));
       for (const [cx, cy] of piece) chart.append(svg("circle", { cx, cy, r: 2.4, fill: colour }));
+    }
+    if (paper !== null) {
+      const [tip, at] = [x(last) - 7, y(paper)];
+      const corners = `${tip},${at} ${tip + 11},${at - 6} ${tip + 11},${at + 6}`;
+      chart.append(svg("polygon", { class: "paper", points: corners, fill: colour, "data-paper": method }));
     }
   }
   const at = x(rounds[choice.place]);
@@ -176,10 +202,12 @@ function redraw() {
   const here = data.tracks[track];
   const seeds = chosen(find("seeds")).map(Number);
   const place = Number(find("round").value);
-  const of = (method, seed) => here.values[method][metric][here.seeds.indexOf(seed)];
+  const of = (method, seed) => values(track, method, metric)[here.seeds.indexOf(seed)];
+  const paper = here.paper[metric] ?? {};
   const curves = chosen(find("methods")).map((method) => ({
     method,
     points: curve(track, method, metric, seeds),
+    paper: paper[method] ?? null,
     runs: find("single-runs").checked ? seeds.map((seed) => of(method, seed)) : [],
   }));
   const models = find("references").checked ? here.references[data.metrics[metric].reference] ?? {} : {};
@@ -196,14 +224,16 @@ function redraw() {
   find("round-shown").textContent = here.rounds[place];
   find("round").setAttribute("aria-valuetext", `round ${here.rounds[place]}`);
   const cell = (text, kind = "td") => Object.assign(document.createElement(kind), { textContent: text });
-  const rows = curves.map(({ method, points }) => {
+  const rows = curves.map(({ method, points, paper }) => {
     const [p, row] = [points[place], document.createElement("tr")];
     const head = cell(" " + data.methods[method].label, "th");
     head.scope = "row";
     head.prepend(mark(method));
     const between = p && p.low !== null ? `${shown(p.low)} to ${shown(p.high)}` : "";
     const single = seeds.map((seed) => of(method, seed)[place]).map((value) => (value === null ? "–" : shown(value)));
-    row.append(head, cell(p ? shown(p.mean) : "–"), cell(between), cell(p ? p.seeds : 0), cell(single.join("  ")));
+    const some = single.length > MOST_SINGLE ? [...single.slice(0, MOST_SINGLE), "…"] : single;
+    const numbers = [p ? shown(p.mean) : "–", between, paper === null ? "" : shown(paper), p ? p.seeds : 0];
+    row.append(head, ...numbers.map((text) => cell(text)), cell(some.join("  ")));
     return row;
   });
   const lines = references.map((line, i) => {
@@ -212,7 +242,7 @@ function redraw() {
     head.scope = "row";
     const look = { class: "reference", x1: 0, x2: 26, y1: 6, y2: 6, "stroke-dasharray": REFERENCE_DASHES[i % 3] };
     head.prepend(svg("svg", { class: "mark", width: 26, height: 12, "aria-hidden": "true" }, svg("line", look)));
-    row.append(head, cell(shown(line.value)), cell(""), cell(line.seeds), cell("reference, on the same angles"));
+    row.append(head, cell(shown(line.value)), cell(""), cell(""), cell(line.seeds), cell("reference, on the same angles"));
     return row;
   });
   find("values").tBodies[0].replaceChildren(...rows, ...lines);

@@ -1,0 +1,118 @@
+"""Figures of the comparison of controllers: score over circuits, and the rates that each controller gives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
+
+from qfl_core.base.numbers import significant
+from qfl_core.figures.results import TRACK_TITLES
+from qfl_core.figures.sheet import Panel, Sheet
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, Look, SteadyLogScale, steady
+from qfl_core.studies.controllers.plan import (
+    BOTH,
+    CALIBRATED,
+    CONSTANT,
+    FROZEN,
+    NOISY,
+    OFFLINE,
+    ONLINE,
+    PAPER,
+    TUNED,
+)
+from qfl_core.studies.controllers.tables import Tables
+
+#: Colour and dashes of every line; what learns is drawn in full.
+LINES: dict[str, Look] = {
+    CONSTANT: {"color": "0.45"},
+    TUNED: {"color": "0.1", "linestyle": "--"},
+    CALIBRATED: {"color": METHOD_COLOURS["default-qfl"], "linestyle": ":"},
+    FROZEN: {"color": SAFE[5], "linestyle": "-."},
+    PAPER: {"color": SAFE[1]},
+    ONLINE: {"color": SAFE[2]},
+    OFFLINE: {"color": SAFE[0]},
+    BOTH: {"color": SAFE[4]},
+}
+_RATES = {"eta": "Learning rate η", "delta": "Perturbation δ"}
+_TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_SCORES = {"accuracy": "test accuracy", "roc_auc": "test ROC-AUC"}
+
+
+def task_title(task: str) -> str:
+    """Return the title of a task: the name of its track, and whether the engine is noisy."""
+    track = task.removesuffix(NOISY)
+    name = {**TRACK_TITLES, "breast-cancer": "breast cancer"}.get(track, track)
+    return f"{name[0].upper()}{name[1:]}{NOISY if task.endswith(NOISY) else ''}"
+
+
+def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet:
+    """Return the test score over circuits, one panel per task, with 95 % bands over seeds.
+
+    Circuits are shares of what constant 0.13 spends in a whole run. A method that can start anywhere is shown as the
+    mean over the starts of the goal.
+    """
+    curves, scores = steady(tables.curves), tables.scores
+    panels: dict[str, Panel] = {}
+    for task, mine in scores.groupby("task", sort=False):
+        told = mine.iloc[0]
+        panels[f"{name}_{str(task).replace(', ', '_').replace('-', '_')}"] = partial(
+            _curves,
+            curves=curves[curves["task"] == task],
+            title=task_title(str(task)),
+            goal=float(told["goal"]),
+            score=_SCORES[str(told["score"])],
+        )
+    return Sheet(name, panels, tables.facts, size=(3.3, 2.9), columns=4, legend=5)
+
+
+def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, score: str) -> None:
+    for method, line in LINES.items():
+        mine = curves[curves["method"] == method]
+        if len(mine):
+            axis.plot(mine["circuits"], mine["mean"], label=method, linewidth=1.4, **line)
+            band: dict[str, Any] = {"color": line["color"], "alpha": 0.12, "linewidth": 0}
+            axis.fill_between(mine["circuits"], mine["low"].clip(0, 1), mine["high"].clip(0, 1), **band)
+    axis.axhline(goal, color="0.35", linewidth=0.8, linestyle=(0, (9, 2)), label="95 % of logistic regression")
+    axis.axvline(1, color="0.7", linewidth=0.8)
+    axis.set(title=title, xlabel="circuits, constant 0.13 = 1", ylabel=score, xlim=(0, float(curves["circuits"].max())))
+    axis.xaxis.set_major_locator(MultipleLocator(0.5))
+    shown = [*curves["mean"], goal]
+    axis.set_ylim(max(0.0, min(shown) - 0.05), min(1.0, max(shown) + 0.05))
+
+
+def controller_rates(tables: Tables, name: str = "controllers_rates") -> Sheet:
+    """Return eta (upper row) and delta over rounds and unfolds, one column per start."""
+    rates = steady(tables.rates)
+    dataset = task_title(str(rates["task"].iloc[0]))
+    starts = list(dict.fromkeys(rates["start"]))
+    panels: dict[str, Panel] = {
+        f"{name}_{rate}_{place}": partial(
+            _rates,
+            rates=rates[rates["start"] == start],
+            rate=rate,
+            title=f"{title}, {dataset}, start {start}",
+            ends=(float(rates[rate].min()) / 1.2, float(rates[rate].max()) * 1.2),
+        )
+        for rate, title in _RATES.items()
+        for place, start in enumerate(starts, start=1)
+    }
+    return Sheet(name, panels, tables.facts, size=(3.7, 2.7), columns=len(starts), legend=4)
+
+
+def _rates(axis: Axes, rates: pd.DataFrame, rate: str, title: str, ends: tuple[float, float]) -> None:
+    for method in (PAPER, ONLINE, OFFLINE, BOTH):
+        mine = rates[rates["method"] == method]
+        if len(mine):
+            place = mine["round"] - 1 + (mine["unfold"] - 1) / mine["unfolds"]
+            axis.plot(place, mine[rate], label=method, linewidth=1.2, **LINES[method])
+    axis.set(title=title, xlabel="round (every unfold is a step)", ylabel="", yscale=SteadyLogScale.name)
+    axis.title.set_fontsize("small")
+    axis.set_ylim(*ends)
+    axis.yaxis.set_major_locator(FixedLocator([place for place in _TICKS if ends[0] <= place <= ends[1]]))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: significant(value, 2)))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))

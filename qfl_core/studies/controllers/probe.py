@@ -1,0 +1,96 @@
+"""Runs with a controller that no config can name: trained like all others, kept as one small file each."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from qfl_core.algorithm.hooks import LocalOptimizer
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.base.files import write_text
+from qfl_core.config import ExperimentConfig
+from qfl_core.runs import RunResult
+from qfl_core.runs.experiment import initial_state, train
+from qfl_core.runs.identity import run_identity
+from qfl_core.runs.prepare import prepare
+from qfl_core.studies.controllers.score import final
+
+#: What is compared: over all rounds, or at the end of training.
+MEASURES = ("mean score", "final score", "fairness gap", "worst client")
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A run whose controller starts from ``phi`` (2, 7), or whose rates come from a local optimiser of its own.
+
+    ``data`` is the SHA-256 of the data.
+    """
+
+    config: ExperimentConfig
+    data: str
+    phi: np.ndarray | None = None
+    optimizer: LocalOptimizer | None = None
+
+    def path(self, folder: Path) -> Path:
+        """Return where its rounds are kept: what decides them names the file."""
+        parts = [run_identity(self.config, self.data)]
+        parts += [str(self.phi.tolist())] if self.phi is not None else []
+        if self.optimizer is not None:
+            parts += [repr(self.optimizer), inspect.getsource(type(self.optimizer))]
+        return folder / f"{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:24]}.json"
+
+    def train(self, folder: Path) -> None:
+        """Train it and keep one row per round."""
+        method = METHODS[self.config.method]
+        with threadpool_limits(1):
+            own = None if self.optimizer is None else replace(method, optimizer=self.optimizer)
+            federation = prepare(self.config, method=own).federation
+            state = initial_state(federation)
+            state = state if self.phi is None else replace(state, phi={"controller": self.phi})
+            rows = [_row(record) for record in train(federation, state)]
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.path(folder), json.dumps(rows))
+
+    def read(self, folder: Path) -> pd.DataFrame:
+        """Return what :meth:`train` kept."""
+        return pd.DataFrame(json.loads(self.path(folder).read_text(encoding="utf-8")))
+
+
+def train_probes(probes: Sequence[Probe], folder: Path, jobs: int = -1) -> None:
+    """Train those that the folder does not hold."""
+    missing = [probe for probe in probes if not probe.path(folder).is_file()]
+    if missing:
+        joblib.Parallel(n_jobs=jobs)(joblib.delayed(probe.train)(folder) for probe in missing)
+
+
+def _row(record: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, float]:
+    (of_round,), metrics = record["global_accuracies"], record["classification_metrics"]
+    (test,) = [row for row in metrics if str(row["part"]) == "test"]
+    return {
+        **{name: float(test[name]) for name in ("accuracy", "roc_auc")},
+        "fairness_gap": float(of_round["fairness_gap"]),
+        "worst": float(of_round["client_test_accuracy_min"]),
+    }
+
+
+def curve_of(run: RunResult) -> pd.DataFrame:
+    """Return of a finished run what a probe keeps."""
+    trained = run.rounds[run.rounds["round"] > 0]
+    names = {"global_accuracy": "accuracy", "test_roc_auc": "roc_auc", "client_test_accuracy_min": "worst"}
+    return trained.rename(columns=names)[[*names.values(), "fairness_gap"]]
+
+
+def summary(curve: pd.DataFrame, score: str) -> dict[str, float]:
+    """Return the :data:`MEASURES` of a curve; ``score`` is its column that counts."""
+    scores = curve[score].to_numpy(float)
+    found = (scores.mean(), final(scores), final(curve["fairness_gap"].to_numpy()), final(curve["worst"].to_numpy()))
+    return dict(zip(MEASURES, map(float, found), strict=True))
