@@ -122,6 +122,29 @@ TABLES: dict[str, tuple[str, str]] = {
         "Clean track, genome",
         "Mean ± half the 95 % interval; rounds and circuit executions until a run scores 95 % of logistic regression.",
     ),
+    "clean_baf_tuning": (
+        "Tuning of the clean track, BAF",
+        "Mean validation ROC-AUC ± half the 95 % interval on seeds apart from the reported ones, one row per setting; * "
+        "marks the setting with the best mean over all methods, which all take, and each method's own best.",
+    ),
+    "clean_genome_tuning": (
+        "Tuning of the clean track, genome",
+        "Mean validation accuracy ± half the 95 % interval on seeds apart from the reported ones, one row per setting; * "
+        "marks the setting with the best mean over all methods, which all take, and each method's own best.",
+    ),
+    "clean_tuning_levels": (
+        "Tuning: what concerns some methods alone",
+        "Validation scores of the levels of settings that only the named methods have; the taken level is best for them.",
+    ),
+    "clean_tuning_costs": (
+        "Tuning: what the common setting costs each method",
+        "Each method's own best setting, its validation score there and with the setting that all methods take.",
+    ),
+    "clean_client_sides": (
+        "Clean track: the models that clients upload",
+        "Last round, test scores of the uploads of clients with mostly label 0 and mostly label 1; yes is the share of "
+        "test samples that the upload calls positive.",
+    ),
     "attribution": (
         "What makes the difference",
         "Last round: the level of every link of the chain, its paired difference from the link before, 95 % intervals, "
