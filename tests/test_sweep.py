@@ -46,12 +46,12 @@ def test_processes_give_the_bits_of_a_serial_run(tmp_path):
 def test_processes_are_used_where_the_runs_take_long_enough(tmp_path, monkeypatch, seconds, processes):
     handed_over = []
 
-    def parallel(**options):
-        assert options["n_jobs"] == -1  # one per core
-        return lambda tasks: [handed_over.append(call[1][0]) or call[0](*call[1]) for call in tasks]
+    def in_processes(function, tasks, jobs, *, ordered):
+        assert jobs == -1  # one per core
+        return [handed_over.append(task[0]) or function(*task) for task in tasks]
 
     monkeypatch.setattr(sweeps, "WORTH_PROCESSES", seconds)
-    monkeypatch.setattr("joblib.Parallel", parallel)
+    monkeypatch.setattr(sweeps, "in_processes", in_processes)
     configs = grid(BASE, seed=[0, 1, 2])
     assert [run.config for run in sweep(configs, tmp_path, progress=False)] == configs
     assert handed_over == configs[3 - processes :]  # the first run tells how long the others take

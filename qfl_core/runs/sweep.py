@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qfl_core.base.errors import DataError, RunError
 from qfl_core.base.paths import no_network
+from qfl_core.base.processes import in_processes
 from qfl_core.base.progress import bar
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source
@@ -116,10 +117,7 @@ def _outcomes(tasks: list[Task], jobs: int | None) -> Iterator[Outcome]:
             if seconds * len(waiting) > WORTH_PROCESSES:
                 break
     if waiting:
-        import joblib  # here, because a single run needs no processes
-
-        parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
-        yield from parallel(joblib.delayed(_run)(*task) for task in waiting)
+        yield from in_processes(_run, waiting, jobs or -1, ordered=False)
 
 
 def _without_files(configs: list[ExperimentConfig]) -> set[str]:

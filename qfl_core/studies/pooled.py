@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
@@ -17,6 +16,7 @@ from qfl_core.algorithm.metrics import classification
 from qfl_core.algorithm.optimizers import adam
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.files import write_text
+from qfl_core.base.processes import in_processes
 from qfl_core.base.registry import LOSSES, resolve
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
@@ -98,9 +98,8 @@ def pooled_scores(
     if missing and not train:
         raise RunError(f"{len(missing)} pooled reference models are not in {folder.name}/pooled: make reproduce")
     # A process that starts has to load the data: not worth it for a few models.
-    joblib.Parallel(n_jobs=-1 if len(missing) > 12 else 1)(
-        joblib.delayed(_store_pooled)(path, c, recipe) for path, c in missing.items()
-    )
+    jobs = -1 if len(missing) > 12 else 1
+    list(in_processes(_store_pooled, ((path, c, recipe) for path, c in missing.items()), jobs))
     tables = [
         pd.read_csv(path).assign(config=place, seed=c.seed)
         for place, (path, c) in enumerate(zip(paths, wanted, strict=True))

@@ -124,17 +124,17 @@ TABLES: dict[str, tuple[str, str]] = {
     ),
     "clean_baf_tuning": (
         "Tuning of the clean track, BAF",
-        "Mean validation ROC-AUC ± half the 95 % interval on seeds apart from the reported ones, one row per setting; * "
+        "Mean validation ROC-AUC ± half the 95 % interval, on seeds apart from the reported ones, per setting; * "
         "marks the setting with the best mean over all methods, which all take, and each method's own best.",
     ),
     "clean_genome_tuning": (
         "Tuning of the clean track, genome",
-        "Mean validation accuracy ± half the 95 % interval on seeds apart from the reported ones, one row per setting; * "
+        "Mean validation accuracy ± half the 95 % interval, on seeds apart from the reported ones, per setting; * "
         "marks the setting with the best mean over all methods, which all take, and each method's own best.",
     ),
     "clean_tuning_levels": (
         "Tuning: what concerns some methods alone",
-        "Validation scores of the levels of settings that only the named methods have; the taken level is best for them.",
+        "Validation scores of the levels of settings that the named methods alone have; their best level is taken.",
     ),
     "clean_tuning_costs": (
         "Tuning: what the common setting costs each method",

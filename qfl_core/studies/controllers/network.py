@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pandas as pd
 
@@ -24,6 +23,7 @@ from qfl_core.algorithm.hooks import Block, BlockResult, Memory
 from qfl_core.algorithm.optimizers import Spsa
 from qfl_core.analysis.differences import judge_differences
 from qfl_core.analysis.margins import of_metric
+from qfl_core.base.processes import in_processes
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.runs.identity import code_digest
@@ -144,8 +144,8 @@ def trained_weights(hidden: int, profile: str, folder: Path, jobs: int = -1, bud
             losses = known[generation]["losses"]
         else:
             tasks = tasks_of(OUTSIDE, budget.seed, generation, budget.tasks)
-            parallel = joblib.Parallel(n_jobs=jobs, batch_size=1)
-            losses = parallel(joblib.delayed(losses_of)(task, points, hidden, profile, budget.rounds) for task in tasks)
+            asked = ((task, points, hidden, profile, budget.rounds) for task in tasks)
+            losses = list(in_processes(losses_of, asked, jobs))
             journal.append({"state": {"done": generation}, "losses": losses})
         strategy.tell(points, list(mean_ranks(np.array(losses))))
     found: np.ndarray = np.round(strategy.result.xfavorite, 3)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
@@ -17,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from qfl_core.algorithm.hooks import LocalOptimizer
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.files import write_text
+from qfl_core.base.processes import in_processes
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult
 from qfl_core.runs.experiment import initial_state, train
@@ -69,7 +69,7 @@ def train_probes(probes: Sequence[Probe], folder: Path, jobs: int = -1) -> None:
     """Train those that the folder does not hold."""
     missing = [probe for probe in probes if not probe.path(folder).is_file()]
     if missing:
-        joblib.Parallel(n_jobs=jobs)(joblib.delayed(probe.train)(folder) for probe in missing)
+        list(in_processes(Probe.train, ((probe, folder) for probe in missing), jobs))
 
 
 def _row(record: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, float]:

@@ -11,13 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 
 from qfl_core.algorithm.controller import FEATURES
 from qfl_core.base.files import write_text
 from qfl_core.base.options import option, path_option
 from qfl_core.base.paths import results_dir
+from qfl_core.base.processes import in_processes
 from qfl_core.extras import pretrained
 from qfl_core.runs.identity import code_digest
 from qfl_core.runs.journal import Journal
@@ -69,11 +69,7 @@ def evaluator(profile: str, rounds: int, jobs: int) -> Evaluate:
     """Return the function that judges controllers on tasks, each task in a process of its own."""
 
     def evaluate(tasks: Sequence[Task], controllers: Sequence[np.ndarray]) -> list[list[float]]:
-        parallel = joblib.Parallel(n_jobs=jobs, batch_size=1)
-        losses: list[list[float]] = parallel(
-            joblib.delayed(curve_means)(task, controllers, profile, rounds) for task in tasks
-        )
-        return losses
+        return list(in_processes(curve_means, ((task, controllers, profile, rounds) for task in tasks), jobs))
 
     return evaluate
 

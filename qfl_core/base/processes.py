@@ -1,0 +1,33 @@
+"""Calls of one function, spread over processes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+#: How joblib's warning begins when it replaces a worker that was idle for long or used much memory.
+REPLACED = "A worker stopped while some jobs were given to the executor."
+
+
+def in_processes(
+    function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]], jobs: int = -1, *, ordered: bool = True
+) -> Iterator[Result]:
+    """Yield ``function(*one)`` for each tuple of arguments.
+
+    Parameters
+    ----------
+    jobs : number of processes; -1 is one per core, 1 is this process alone.
+    ordered : False yields a result as soon as it is there, whatever its place.
+    """
+    import joblib  # here, because a single run needs no processes
+
+    with warnings.catch_warnings():
+        # joblib starts another worker then, and no call is lost, so nobody has to act. The warning comes from a
+        # thread of joblib's: where warnings are errors, it would end that thread, and the results would never come.
+        warnings.filterwarnings("ignore", REPLACED, UserWarning)
+        order = "generator" if ordered else "generator_unordered"
+        parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1)
+        yield from parallel(joblib.delayed(function)(*one) for one in arguments)
