@@ -98,7 +98,7 @@ def store(executed: Path, folder: Path = NOTEBOOKS) -> None:
 
 
 def main(names: Sequence[str]) -> int:
-    """Store the outputs of all these notebooks; the first that does not fit is told in one line."""
+    """Store the outputs of all these notebooks; for the first that does not fit, say why in one line."""
     try:
         for name in names:
             store(Path(name))
