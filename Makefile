@@ -14,6 +14,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
 
+# Where the home folder cannot be written, Jupyter and matplotlib would warn in every notebook: they get a folder here.
+ifneq ($(shell test -w "$$HOME" && echo yes),yes)
+export IPYTHONDIR ?= $(CURDIR)/build/home/ipython
+export MPLCONFIGDIR ?= $(CURDIR)/build/home/matplotlib
+$(shell mkdir -p build/home/ipython build/home/matplotlib)
+endif
+
 ##@ Set up
 
 .PHONY: help

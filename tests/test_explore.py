@@ -48,7 +48,6 @@ class Notebook:
         self.manager.start_kernel(cwd=str(folder), env=os.environ | {"PYTHONPATH": path, "QFL_PROGRESS": "on"})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -95,8 +94,11 @@ class Notebook:
 @pytest.fixture
 def notebook(tmp_path):
     opened = Notebook(tmp_path)
-    yield opened
-    opened.close()
+    try:
+        opened.client.wait_for_ready(timeout=PATIENCE)
+        yield opened
+    finally:
+        opened.close()
 
 
 @pytest.mark.outside

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import load_profile
 from qfl_core.data import Splits, load_splits
 from qfl_core.network import app as flower_app
-from qfl_core.network import wire
+from qfl_core.network import asking, wire
 from qfl_core.network.asking import LOST, Nodes, Patience
 from qfl_core.network.launch import federate
 from qfl_core.network.nodes import NodeTrainer
@@ -531,7 +532,8 @@ def test_a_node_that_is_gone_is_left_out_after_the_time_out_with_flowers_words(w
 
 def test_a_node_is_asked_again_ever_more_seldom(whole, monkeypatch):
     clock = itertools.count()  # one second passes whenever somebody looks
-    monkeypatch.setattr("qfl_core.network.asking.time.monotonic", lambda: float(next(clock)))
+    watch = SimpleNamespace(monotonic=lambda: float(next(clock)), sleep=lambda seconds: None)
+    monkeypatch.setattr(asking, "time", watch)  # this module's alone, because other threads look at the time, too
     grid = FakeGrid(CONFIG, partitions(0, 1, 2), silent=[102])
     patience = Patience(timeout=1000, minimum=2, poll=0, again=50)
     records = train(whole.federation, trainer=NodeTrainer(Nodes(grid, patience), whole.source.sha256))
