@@ -20,6 +20,7 @@ settings.load_profile("any-machine")
 # No thread that looks after progress bars: a warning of its own would end it and fail whichever test is running.
 tqdm.monitor_interval = 0
 
+ROOT = Path(__file__).resolve().parent.parent
 REAL_DATA = os.environ.get("QFL_DATA_DIR")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: Programs that are asked for one fact in passing: the commit, the number of cores.
@@ -125,6 +126,7 @@ def isolated(monkeypatch, tmp_path_factory, ipython):
     monkeypatch.delenv("QFL_DATA_DIR", raising=False)
     monkeypatch.setenv("QFL_OFFLINE", "1")
     monkeypatch.setenv("QFL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # processes run this clone, whatever is installed
     monkeypatch.setenv("IPYTHONDIR", str(ipython))  # kernels run no file of the caller's home, which may be read-only
 
 
