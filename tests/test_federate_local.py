@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -332,6 +333,18 @@ def test_rounds_are_told_alike_from_the_journal_and_from_the_tables(tmp_path, mo
     assert lines(unsealed) == lines(sealed)
     row = launch._rounds(RunFolder(sealed))[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
     assert launch._line(row, 2).endswith("\n  without client 2: it was late")
+
+
+def test_a_round_with_noise_tells_what_privacy_it_has_cost(tmp_path):
+    config = CONFIG.replace(outer_period=0, dp_noise=2.0)
+    prepared = prepare(config, SPLITS)
+    path = run_prepared(prepared, tmp_path, Elsewhere()).path
+    rows = launch._rounds(RunFolder(path))
+    spent = pd.read_csv(path / "privacy.csv").set_index("round")
+    for row in rows[1:]:
+        epsilon, at_server = spent.loc[row["round"], ["epsilon", "epsilon_server"]]
+        assert f"  epsilon {epsilon:.2f}, at the server {at_server:.2f}" in launch._line(row, 2)
+    assert 0 < spent["epsilon"].iloc[0] < spent["epsilon"].iloc[-1] < spent["epsilon_server"].iloc[-1]
 
 
 def test_only_a_checkout_has_the_app(monkeypatch):

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -211,6 +212,39 @@ def test_the_wire_carries_weights_controller_sizes_and_one_number_per_unfold_and
         else:
             assert described(asked.content) == DOWN_EVALUATE
             assert described(answered.content) == UP_EVALUATE
+
+
+def test_the_page_lists_what_the_wire_carries():
+    """The table of docs/federation.md has the shapes and the counts of the lists above, which messages are held to."""
+    page = Path(__file__).parent.parent.joinpath("docs", "federation.md").read_text(encoding="utf-8")
+    table = page.partition("## What crosses the network")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    told = {what: kind for *_, what, kind in rows}
+    counts = [key for key in SUMMARY if key.startswith("circuits_")]
+    numbers = "n_i, validation samples, selected unfold, label-mix distance, four circuit counts"
+    assert (len(counts), len(SUMMARY)) == (4, 8)
+    assert told == {
+        "value": "type and shape",
+        "---": "---",
+        "global weights": "float64 (P,)",
+        "controller, for the real round and both virtual ones": f"float64 (3, 2, {F}), or (1, 2, {F}) when no outer "
+        "update is due",
+        "round, participants, names of the random streams": "numbers and words",
+        "digests of the training code and of a common dataset": "two words",
+        "state of the local optimiser: the client's own row": "see below; most methods have none",
+        "which client it is": "integer",
+        "selected weights": "float64 (P,), for each of the three",
+        f"trace of the real round: {len(REAL)} columns, one number per unfold": "float64 (K,) each",
+        "trace of a virtual round: loss before and after, displacement": "float64 (K,) each",
+        numbers: "numbers",
+        "state of the local optimiser after the round: the client's own row": "as it went down, for each of the three",
+        "new global weights": "float64 (3, P) or (1, P)",
+        "round, names of the random streams, both digests": "numbers and words",
+        "which client it is, validation accuracy of the new models": "an integer, and one number per model",
+        "both digests": "two words",
+        "which client it is, and its noisy weights; nothing else, and nobody is asked to evaluate": "integer, "
+        "float64 (P,)",
+    }
 
 
 def test_without_an_outer_update_the_next_round_travels_with_the_new_model(splits):
