@@ -166,9 +166,7 @@ def _writes(call: ast.Call, name: str) -> bool:
     modes = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     if name == "open":
         return any(set(mode) & set("wax") and set(mode) <= set("rwaxbt+") for mode in modes)
-    if (
-        name == "replace" and len(call.args) == 1
-    ):  # of a path; a text has two arguments, a config and a table have names
+    if name == "replace" and len(call.args) == 1:  # of a path: a text has two arguments, a config has names
         return not call.keywords and isinstance(call.args[0], ast.Name) and call.args[0].id.islower()
     of_a_module = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("os", "shutil")
     return name in ("write_text", "write_bytes") or (of_a_module and name in ("replace", "rename", "fdopen", "move"))
