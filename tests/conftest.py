@@ -13,9 +13,11 @@ from tqdm import tqdm
 
 from qfl_core.runs import sweep
 
-# How long an example takes depends on what else the machine does, so no test may fail by it.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
+# How long an example takes depends on what else the machine does, so no test may fail by it. Nor may a test fail by
+# chance, or by examples that an earlier run left on this machine: HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any-machine", settings.get_profile("explore"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any-machine"))
 
 # No thread that looks after progress bars: a warning of its own would end it and fail whichever test is running.
 tqdm.monitor_interval = 0

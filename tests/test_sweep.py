@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -98,8 +99,11 @@ def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
 @pytest.mark.loopback
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "CONNECT_SECONDS", 0.1)
-    with pytest.raises(RunError, match="no Dask scheduler answers at 'tcp://127.0.0.1:9'"):
-        sweep([BASE], tmp_path, scheduler="tcp://127.0.0.1:9", progress=False)
+    with socket.socket() as held:  # a port on which nobody listens, and nobody else can
+        held.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(RunError, match=f"no Dask scheduler answers at '{address}'"):
+            sweep([BASE], tmp_path, scheduler=address, progress=False)
 
 
 def test_a_scheduler_that_is_lost_in_mid_sweep_is_a_clear_error(monkeypatch):
