@@ -1,5 +1,6 @@
 """Our SuperNode: many messages in one process, nothing lost that could be sent again, and an end when the link is."""
 
+import ssl
 import time
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -215,6 +216,36 @@ def test_a_server_error_is_asked_again(unpatched, refusal):
         client._client = httpx.Client(transport=httpx.MockTransport(lambda request: answers.pop(0)))
         assert client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty) == Empty()
     assert answers == []
+
+
+@pytest.mark.parametrize("cause", [ssl.SSLEOFError("EOF in mid-message"), ssl.SSLZeroReturnError("closed")])
+def test_a_connection_that_is_cut_in_mid_message_is_asked_again(unpatched, cause):
+    assert asked_over_tls(cause) == 2
+
+
+def test_a_wrong_certificate_is_final(unpatched):
+    with pytest.raises(httpx.ConnectError, match="SSL"):
+        asked_over_tls(ssl.SSLCertVerificationError("self-signed certificate"))
+
+
+def asked_over_tls(cause: ssl.SSLError) -> int:
+    """Ask over a connection that fails once, by this error of TLS; return how often it was tried."""
+    from google.protobuf.empty_pb2 import Empty
+
+    flower.ask_again_when_cut()
+    invoker, tries = make_simple_http_retry_invoker(), []
+    invoker.wait_function = lambda seconds: None
+
+    def answer(request):
+        tries.append(request)
+        if len(tries) == 1:
+            raise httpx.ConnectError("[SSL] error") from cause
+        return httpx.Response(200)
+
+    with ProtobufClient("https://superlink", retry_invoker=invoker) as client:
+        client._client = httpx.Client(transport=httpx.MockTransport(answer))
+        assert client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty) == Empty()
+    return len(tries)
 
 
 def test_a_node_that_may_not_join_gives_up(unpatched, monkeypatch):
