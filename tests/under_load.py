@@ -9,6 +9,7 @@ files is named, in one process, because the tests of a file share a federation.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,9 +22,11 @@ FEDERATIONS = "flower and slow"
 
 
 def spin() -> None:
-    """Keep one core busy until the process is ended."""
-    while True:
-        pass
+    """Keep one core busy until the process is ended, or the one that started it is gone."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        for _ in range(100_000):
+            pass
 
 
 @contextmanager
