@@ -14,6 +14,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
 
+# Where the home folder cannot be written, Jupyter and matplotlib would warn in every notebook: they get a folder here.
+ifneq ($(shell test -w "$$HOME" && echo yes),yes)
+export IPYTHONDIR ?= $(CURDIR)/build/home/ipython
+export MPLCONFIGDIR ?= $(CURDIR)/build/home/matplotlib
+$(shell mkdir -p build/home/ipython build/home/matplotlib)
+endif
+
 ##@ Set up
 
 .PHONY: help
@@ -164,7 +171,7 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 # The notebooks' twins hold the outputs of the profile smoke; the notebooks themselves show the paper's.
 TWINS := $(sort $(wildcard tests/notebooks/*.ipynb))
-NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --noconftest --nbval --nbval-sanitize-with tests/nbval.cfg
+NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest -p tools.kernel_ports --noconftest --nbval --nbval-sanitize-with tests/nbval.cfg
 
 # Two notebooks at a time; the fifth reads what the others stored.
 .PHONY: test

@@ -199,3 +199,9 @@ def test_the_citation_has_what_the_format_asks_for():
         assert entry["title"]
         assert all({"family-names", "given-names"} <= set(author) for author in entry["authors"])
     assert citation["preferred-citation"]["title"] in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "Makefile", ROOT / ".ci" / "run"], ids=name)
+def test_nobody_is_told_to_end_processes_by_a_broad_name(path):
+    """It would also end those of others; a process is ended by its id."""
+    assert not re.search(r"\b(pkill|killall|pgrep)\b", path.read_text(encoding="utf-8"))
