@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, steady
+from qfl_core.figures.style import SAFE, SteadyLogScale, steady, track_title
 from qfl_core.studies.privacy import NAMES, OPEN, PrivacyStudy, metric_of
 
 COLOURS, MARKERS = (SAFE[1], SAFE[0], SAFE[2], SAFE[3]), ("o", "s", "^", "D")
@@ -20,7 +20,7 @@ def privacy(found: PrivacyStudy) -> Sheet:
     table = steady(found.table())
     panels: dict[str, Panel] = {
         f"privacy_{track.replace('-', '_')}": partial(
-            _panel, table=table[table["track"] == track], title=track, metric=NAMES[metric_of(track)]
+            _panel, table=table[table["track"] == track], title=track_title(track), metric=NAMES[metric_of(track)]
         )
         for track in found.studies
     }
@@ -39,8 +39,8 @@ def _panel(axis: Axes, table: pd.DataFrame, title: str, metric: str) -> None:
             *(noisy["epsilon"], noisy["mean"]), yerr=ends, color=colour, marker=marker, markersize=4, linewidth=1.2,
             label=f"{clients} clients",
         )  # fmt: skip
-    axis.plot([], [], color="0.3", linestyle="--", linewidth=1, label="as many without privacy")
-    axis.set_xscale("log")
+    axis.plot([], [], color="0.3", linestyle="--", linewidth=1, label="the same clients without privacy")
+    axis.set_xscale(SteadyLogScale.name)
     spent = sorted(set(table.loc[np.isfinite(table["epsilon"]), "epsilon"]))
     axis.set_xticks(spent, [f"{value:.2g}" for value in spent])
     axis.minorticks_off()
