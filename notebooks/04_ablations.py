@@ -407,7 +407,7 @@ controller_figures.controller_curves(comparison).show()
 
 # %% [markdown]
 # *What to see.* A curve that is higher on the left has learnt with fewer circuits. Methods that can start anywhere are
-# the mean over five starts from 0.02 to 1; *frozen at the start* is what these starts give without learning. The tuned
+# the mean over their starts from 0.02 to 1; *frozen at the start* is what these starts give without learning. The tuned
 # constant pays for its whole grid, so its curve rises late.
 
 # %%
