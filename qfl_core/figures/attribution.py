@@ -79,7 +79,7 @@ def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: 
     axis.set_xlim(low, high + 0.6 * (high - low))  # room for the words
     axis.set_xticks([tick for tick in ticks if low <= tick <= high])
     _links(axis, named)
-    axis.set_title(title, fontsize=8)
+    axis.set_title(title, fontsize=7.5)
 
 
 def _parts(axis: Axes, parts: pd.DataFrame, track: str, named: bool) -> None:
@@ -93,7 +93,7 @@ def _parts(axis: Axes, parts: pd.DataFrame, track: str, named: bool) -> None:
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     _links(axis, named)
-    axis.set_title(f"Parts of the gain, {track_title(track)}", fontsize=8)
+    axis.set_title(f"Parts of the gain, {track_title(track)}", fontsize=7.5)
 
 
 def _links(axis: Axes, named: bool) -> None:

@@ -170,7 +170,7 @@ def _federated(
     method_curves(axis, curves, suffix)
     paper_marks(axis, paper, int(curves["round"].max()))
     reference_lines(axis, references)
-    ylabel = "accuracy, mean of clients" if metric == "client_test_accuracy" else "accuracy"
+    ylabel = "mean accuracy" if metric == "client_test_accuracy" else "accuracy"
     axis.set(title=title, ylabel="lower is better" if _is_gap(metric) else ylabel)
 
 

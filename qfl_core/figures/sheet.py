@@ -47,6 +47,7 @@ class Sheet:
         rows = -(-len(chosen) // columns)
         width, height = self.size
         alone = max(1.0, ALONE / width) if len(chosen) == 1 < len(self.panels) else 1.0
+        height = height if alone == 1 else max(height, 0.8 * ALONE)
         heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
         size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
         figure = plt.figure(figsize=size, layout="constrained")

@@ -118,7 +118,7 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
     axis.set_ylim(len(table) - 0.4, -0.6)
     axis.set_xlim(max(0, axis.get_xlim()[0]), min(1, axis.get_xlim()[1]))
     axis.set_ylabel(",\n".join(choice.replace("_", " ") for choice in found.choices), fontsize=7)
-    axis.set(title=titled("Which encoding does validation prefer?", "baf"), xlabel="validation ROC-AUC")
+    axis.set(title="Which encoding does validation prefer on BAF?", xlabel="validation ROC-AUC")
 
 
 def _value(value: object) -> str:
@@ -186,7 +186,7 @@ def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str)
             "markersize": 3.5,
             "linewidth": 1,
             "label": track_title(track),
-        }
+        } | _fill(track)
         axis.errorbar(mine["mean"], y, xerr=ends, **style)
         beside: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         for place, row in zip(y, mine.itertuples(), strict=True):
@@ -203,9 +203,7 @@ def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: 
         mine = rates[rates["track"] == track]
         places = [levels.index(level) + offset for level in mine["level"]]
         look: Look = {"color": TRACK_COLOURS[track], "markersize": 4, "linestyle": "none", "label": track_title(track)}
-        if track.endswith(CLEAN):
-            look |= {"markerfacecolor": "white"}
-        axis.plot(mine["eta"], places, TRACK_MARKERS[track], **look)
+        axis.plot(mine["eta"], places, TRACK_MARKERS[track], **look | _fill(track))
     rate_axis(axis, scale, "x")
     _level_rows(axis, levels)
     axis.set(title="Learning rate η it ends with", xlabel="mean η of the last round (line: initial)")
@@ -215,7 +213,7 @@ def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None
     """Write the three coefficients of variation of eta / delta, one row per controller, each track in its colour."""
     levels, columns = (list(dict.fromkeys(table[name])) for name in ("level", "across"))
     for offset, track in zip(offsets(len(tracks), 0.28), tracks, strict=True):
-        look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 8}
+        look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 7}
         for (level, across), rows in table[table["track"] == track].groupby(["level", "across"]):
             means = rows.set_index("rate")["mean"]
             text = " / ".join(significant(means[rate], 2) for rate in ("eta", "delta"))
@@ -225,6 +223,11 @@ def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None
     axis.grid(visible=False, axis="x")
     _level_rows(axis, levels)
     axis.set(title="How much η / δ vary", xlabel="coefficient of variation across (%)")
+
+
+def _fill(track: str) -> Look:
+    """Return how a track's mark is filled: hollow on a clean track, which has its dataset's colour and shape."""
+    return {"markerfacecolor": "white"} if track.endswith(CLEAN) else {}
 
 
 def _level_rows(axis: Axes, levels: list[str]) -> None:

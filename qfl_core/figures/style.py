@@ -264,7 +264,7 @@ def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | 
     if not found:
         return None
     place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
-    widest = 0.6 + 0.068 * max(map(len, found))  # inches: the handle with its margins, and the letters
+    widest = 0.5 + 0.06 * max(map(len, found))  # inches: the handle with its margins, and the letters
     columns = min(columns, max(1, int(figure.get_figwidth() / widest)))
     rows = -(-len(found) // columns)
     balanced = -(-len(found) // rows)  # so that no entry stands alone in the last row
