@@ -131,6 +131,10 @@ controllers: setup ## Compare controllers with constant and tuned rates, circuit
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)
 
+.PHONY: follow-up
+follow-up: setup ## Judge the claims that are undecided once more, on fresh seeds alone (PROFILE=); docs/claims.md
+	@$(PY) -m qfl_core follow-up --profile $(PROFILE)
+
 .PHONY: error-rates
 error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
 	@$(PY) -m tools.error_rates

@@ -44,7 +44,7 @@ words = st.one_of(
 )
 COMMAND_WORDS = ["run", "run", "list", "show x", "data", "federate", "protocol", "hardware dry-run", "hardware status"]
 COMMAND_WORDS += ["hardware replay", "hardware", "network", "network node-key", "fidelity", "real", "metatrain"]
-COMMAND_WORDS += ["controllers", ""]
+COMMAND_WORDS += ["controllers", "follow-up", ""]
 LOOKING = ("show ", "hardware status", "hardware replay")
 lines = st.builds(
     lambda command, parts: [*command.split(), *(word for part in parts for word in part)],
@@ -76,6 +76,7 @@ def stubbed(tmp_path_factory):
         patch.setattr("qfl_core.studies.metatrain.command._metatrain", lambda _: 0)
         patch.setattr("qfl_core.studies.real.command._real", lambda _: 0)
         patch.setattr("qfl_core.studies.controllers.command._controllers", lambda _: 0)
+        patch.setattr("qfl_core.studies.follow_up.command._follow_up", lambda _: 0)
         patch.setattr("qfl_core.network.command._write_folder", lambda _: 0)
         patch.setattr("qfl_core.runs.study.get_study", study)
         patch.setattr("qfl_core.hardware.dry_run", lambda _, config: asked.append(config))

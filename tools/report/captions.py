@@ -104,6 +104,12 @@ FIGURES: dict[str, dict[str, str]] = {
 
 #: Tables by file name without its ending: heading, caption. The claims have a section of their own.
 TABLES: dict[str, tuple[str, str]] = {
+    "follow_up": (
+        "A second look with fresh seeds",
+        "Claims that the first stage left undecided, judged once more on fresh seeds alone: each part with its mean, "
+        "95 % interval and verdict; names that end in _first are the first stage's. p is corrected for all rows "
+        "together.",
+    ),
     "final_metrics": (
         "Final metrics beside the paper's",
         "Last round, mean over seeds and 95 % interval; the last column tells whether the paper's number lies inside.",
@@ -195,6 +201,9 @@ TABLES: dict[str, tuple[str, str]] = {
     "protocol_refinement": ("Protocol search: refinement", "What concerns one method alone, tried on the winner."),
     "notation": ("Notation", "The paper's symbols and the names that the code uses for them."),
 }
+
+#: Tables that a command of their own writes, not ``make reproduce``: a report is complete without them.
+BY_COMMAND = ("follow_up",)
 
 
 def figure_names() -> list[str]:
