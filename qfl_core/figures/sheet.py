@@ -112,5 +112,5 @@ def _reduced(path: Path) -> bytes:
         width, height = (max(1, round(share * pixels)) for pixels in image.size)
         small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
     stored = BytesIO()
-    small.quantize(256).save(stored, format="png")
+    small.quantize(256, PIL.Image.Quantize.FASTOCTREE, dither=PIL.Image.Dither.NONE).save(stored, format="png")
     return stored.getvalue()

@@ -23,8 +23,8 @@ from tools.report.collect import Material
 SIGNS = dict(zip(VERDICTS, "●✕■◆○", strict=True))
 #: Figures are drawn for paper, where letters of seven points can be read.
 ENLARGED = 1.25
-#: Pixels stored for each pixel of the page, and colours of a stored picture: sharp enough, in a third of the bytes.
-SHARP, COLOURS = 1.2, 64
+#: Pixels stored for each pixel of the page: sharp enough, in a third of the bytes.
+SHARP = 1.2
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Picture:
         if SHARP * width < size[0]:
             stored = stored.resize((round(SHARP * width), round(SHARP * height)), Image.Resampling.LANCZOS)
         packed = BytesIO()
-        stored.quantize(COLOURS, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+        # This method keeps the colours of thin lines; the usual one gives them those of larger areas.
+        stored.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
         source = f"data:image/png;base64,{base64.b64encode(packed.getvalue()).decode('ascii')}"
         return cls(name, caption, Markup(source), width, height)
 
