@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from check_figures import OURS, PAPER, PROTOCOL
 from check_figures import TABLES as WRITTEN
@@ -25,7 +26,7 @@ from qfl_core.runs import RunResult
 from tools.report import __main__ as command
 from tools.report import collect as collecting
 from tools.report.captions import BY_COMMAND, FIGURES, TABLES, figure_names
-from tools.report.explorer import METRICS, UNDEFINED, explorer_data
+from tools.report.explorer import METRICS, explorer_data, packed
 from tools.report.formulas import formula
 from tools.report.notebooks import portable
 from tools.report.page import index_page, write_report
@@ -208,10 +209,22 @@ def test_the_explorer_holds_every_runs_numbers(material):
 
 def unpacked(stored: dict, rounds: Sized) -> np.ndarray:
     """Return what the page's script makes of a packed table: one row per seed."""
-    lowest = np.frombuffer(base64.b64decode(stored["packed"]), np.uint8).reshape(-1, 3)
+    width = stored["width"]
+    lowest = np.frombuffer(base64.b64decode(stored["packed"]), np.uint8).reshape(-1, width)
     numbers = [int.from_bytes(row.tobytes(), "little", signed=True) for row in lowest]
     numbers = np.array(numbers, float)
-    return np.where(numbers == UNDEFINED, np.nan, numbers * stored["scale"]).reshape(-1, len(rounds))
+    return np.where(numbers == -(2 ** (8 * width - 1)), np.nan, numbers * stored["scale"]).reshape(-1, len(rounds))
+
+
+@pytest.mark.parametrize(
+    ("values", "width"),
+    [([[0.5, 0.0008], [np.nan, 1.0]], 2), ([[0.5, 0.00081], [np.nan, -1.0]], 3), ([[25_064.0, 40_000.0]], 3)],
+    ids=["multiples of 1/1250", "other shares", "counts beyond two bytes"],
+)
+def test_two_bytes_hold_what_they_hold_exactly(values, width):
+    stored = packed(pd.DataFrame(values), (1, 1250))
+    assert stored["width"] == width
+    np.testing.assert_allclose(unpacked(stored, values[0]), values, rtol=1e-6, atol=1e-9 if width == 2 else 1e-6)
 
 
 def test_every_formula_of_the_notebooks_and_the_notation_is_drawn():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ from qfl_core.runs.study import Study
 DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "5 2 1 2", "", "8 2 2 2 2 2", "1 3")
 #: Digits kept of a reference's score: far below what separates seeds.
 DIGITS = 6
-#: A packed value is a whole number of 24 bits: the largest of a table, and what stands for a value that is undefined.
-LARGEST, UNDEFINED = 2**23 - 1, -(2**23)
+#: Bytes of a packed value: two where all values of a table are whole multiples of one share, otherwise three.
+NARROW, WIDE = 2, 3
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def _look(method: str) -> dict[str, str]:
 def _track(study: Study, references: pd.DataFrame | None) -> dict[str, Any]:
     table = study.rounds
     rounds, seeds = sorted(table["round"].unique()), sorted(table["seed"].unique())
-    values = {}
+    config, values = study.runs[0].config, {}
+    shares = (1, config.test_size, config.test_size * config.clients)  # an accuracy, and the mean over all clients
     for method in study.methods:
         mine = table[table["method"] == method].pivot(index="seed", columns="round", values=list(METRICS))
         values[method] = {
-            name: packed(mine[[name]].droplevel(0, axis=1).reindex(seeds, columns=rounds)) for name in METRICS
+            name: packed(mine[[name]].droplevel(0, axis=1).reindex(seeds, columns=rounds), shares) for name in METRICS
         }
-    config = study.runs[0].config
     kind = "the paper's track" if study.track in RUN_TRACKS else "an extension"
     kind = "sound encoding" if study.track.endswith(CLEAN) else kind
     return {
@@ -127,18 +127,31 @@ def _references(table: pd.DataFrame, seeds: list) -> dict[str, dict[str, list]]:
     }
 
 
-def packed(table: pd.DataFrame) -> dict[str, Any]:
-    """Return a table (seeds, rounds) as ``scale`` and ``packed``: base64 of 24-bit numbers, lowest byte first.
+def packed(table: pd.DataFrame, shares: Sequence[int] = ()) -> dict[str, Any]:
+    """Return a table (seeds, rounds) as ``width``, ``scale`` and ``packed``: base64 of numbers, lowest byte first.
 
-    A value is its number times the scale. As text, the values of 150 seeds would double the size of the page.
+    A value is its number times the scale; the lowest number stands for a value that is undefined. Where all values are
+    whole multiples of 1 / n for one n of ``shares``, two bytes hold them exactly. As text, the values of 150 seeds
+    would double the size of the page.
     """
     values = table.to_numpy(dtype=float)
     there = np.isfinite(values)
-    scale = float(np.abs(values[there]).max(initial=0.0)) / LARGEST or 1.0
-    numbers = np.full(values.shape, UNDEFINED, "<i4")
+    largest = float(np.abs(values[there]).max(initial=0.0))
+    narrow = [n for n in shares if largest * n < _largest(NARROW) and _are_multiples(values[there], n)]
+    width, scale = (NARROW, 1 / narrow[0]) if narrow else (WIDE, largest / _largest(WIDE) or 1.0)
+    numbers = np.full(values.shape, -_largest(width) - 1, "<i4")
     numbers[there] = np.round(values[there] / scale)
-    lowest = numbers.reshape(-1, 1).view(np.uint8)[:, :3]
-    return {"scale": scale, "packed": base64.b64encode(lowest.tobytes()).decode("ascii")}
+    lowest = numbers.reshape(-1, 1).view(np.uint8)[:, :width]
+    return {"width": width, "scale": scale, "packed": base64.b64encode(lowest.tobytes()).decode("ascii")}
+
+
+def _largest(width: int) -> int:
+    return int(2 ** (8 * width - 1) - 1)
+
+
+def _are_multiples(values: np.ndarray, n: int) -> bool:
+    """Return whether all values are whole multiples of 1 / n, but for the digits that tables leave out."""
+    return bool(np.allclose(values, np.round(values * n) / n, rtol=0, atol=10.0**-DIGITS))
 
 
 def _plain(table: pd.DataFrame) -> list[list[float | None]]:

@@ -79,14 +79,14 @@ def shown(value: object) -> object:
 
 
 def column_kinds(rows: pd.DataFrame) -> list[tuple[str, str | None]]:
-    """Return every column's name and the class of its cells: numbers stand on the right, short words on one line."""
+    """Return every column's name and the class of its cells: numbers stand on the right, long words may break."""
     return [(name, _kind(rows[name])) for name in rows.columns]
 
 
 def _kind(column: pd.Series) -> str | None:
     if pd.api.types.is_numeric_dtype(column):
         return "number"
-    return "short" if column.astype(str).str.len().max() <= SHORT else None
+    return "long" if column.astype(str).str.len().max() > SHORT else None
 
 
 @cache

@@ -19,17 +19,20 @@ function interval(values, quantiles) {
   return { mean, low: mean - half, high: mean + half, seeds };
 }
 
-// One method's metric, [seed][round]; null where undefined. Values travel as whole numbers of 24 bits times a scale.
+// One method's metric, [seed][round]; null where undefined. Values travel as whole numbers of 16 or 24 bits, times a scale.
 const unpacked = new Map();
 function values(track, method, metric) {
   const key = [track, method, metric].join(" ");
   if (!unpacked.has(key)) {
     const { seeds, rounds } = data.tracks[track];
-    const { scale, packed } = data.tracks[track].values[method][metric];
+    const { width, scale, packed } = data.tracks[track].values[method][metric];
     const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+    const unused = 32 - 8 * width;
     const value = (place) => {
-      const number = ((bytes[3 * place] << 8) | (bytes[3 * place + 1] << 16) | (bytes[3 * place + 2] << 24)) >> 8;
-      return number === -(2 ** 23) ? null : number * scale;
+      let number = 0;
+      for (let i = 0; i < width; i += 1) number |= bytes[width * place + i] << (8 * i + unused);
+      number >>= unused;
+      return number === -(2 ** (8 * width - 1)) ? null : number * scale;
     };
     unpacked.set(key, seeds.map((_, s) => rounds.map((__, r) => value(s * rounds.length + r))));
   }
