@@ -10,9 +10,10 @@ from planted_claims import TOLD, device_table, planted_run, world
 from qfl_core.__main__ import main
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis import CLAIMS, Theory, judge, parts_table, write_claims
-from qfl_core.analysis.claim_tables import rewrite_page
+from qfl_core.analysis.claim_tables import read_claims, rewrite_page
 from qfl_core.analysis.fresh_claims import read_fresh
 from qfl_core.base.errors import AnalysisError, ConfigError
+from qfl_core.base.paths import figures_dir
 from qfl_core.config import load_profile
 from qfl_core.studies.follow_up import FirstStage, follow_up, fresh_seeds, needed_methods
 from qfl_core.studies.follow_up.tables import write_follow_up
@@ -217,3 +218,20 @@ def test_the_command_trains_judges_and_writes_or_says_why_not(few, tmp_path, mon
     assert main(asked) == 0  # what is finished is not trained again
     assert runs == {path.relative_to(tmp_path / "results"): path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
     assert (tables / "follow_up.csv").read_bytes() == written
+
+
+def test_the_repositorys_second_look_belongs_to_its_claims():
+    """After a change of the claims: make follow-up."""
+    tables = figures_dir("paper") / "tables"
+    if read_fresh(tables) is None:
+        pytest.skip("make follow-up has not been run for the repository's claims")
+    first = FirstStage.read(tables)
+    found = pd.read_csv(tables / "follow_up.csv", dtype={"id": str}).set_index("part")
+    assert list(dict.fromkeys(found["id"])) == [claim.id for claim in first.open_claims]
+    before = read_claims(tables)[1].set_index("part").loc[found.index]
+    for column in ("verdict", "estimate", "low", "high", "seeds"):
+        assert list(found[f"{column}_first"]) == list(before[column])
+    assert (found["seeds"] == len(load_profile("paper").section("follow_up", {})["seeds"])).all()
+    assert (found["source"] == before["source"]).all()
+    page = (tables / "claims.md").read_text(encoding="utf-8")
+    assert read_fresh(tables).told(first.verdicts) in page
