@@ -199,3 +199,13 @@ def test_the_citation_has_what_the_format_asks_for():
         assert entry["title"]
         assert all({"family-names", "given-names"} <= set(author) for author in entry["authors"])
     assert citation["preferred-citation"]["title"] in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_before_and_after_repeats_what_the_targets_have_measured():
+    """A number of the page docs/speed.md that is measured again changes in both tables."""
+    targets, compared = re.split(r"^## Before and after$", (ROOT / "docs" / "speed.md").read_text("utf-8"), flags=re.M)
+    rows = [re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.M) for part in (targets, compared)]
+    measured = {name: value for name, _, value in rows[0]}
+    repeated = {name: value for name, _, value in rows[1]}
+    assert len(repeated) == 7
+    assert {name: measured.get(name) for name in repeated} == repeated
