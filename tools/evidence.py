@@ -151,7 +151,7 @@ class Variation:
             + ", ".join(f"{significant(row[f'across {name} (%)'], 2)} % across {name}" for name in names)
             for row in table.to_dict("records")
         ]
-        return f"{self.track}: {'; '.join(parts)}", AGREES
+        return f"{self.track}, within a run: {'; '.join(parts)}", AGREES
 
 
 @dataclass(frozen=True)
