@@ -14,6 +14,13 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PROFILE ?= paper
 
+# Where the home folder cannot be written, Jupyter and matplotlib would warn in every notebook: they get a folder here.
+ifneq ($(shell test -w "$$HOME" && echo yes),yes)
+export IPYTHONDIR ?= $(CURDIR)/build/home/ipython
+export MPLCONFIGDIR ?= $(CURDIR)/build/home/matplotlib
+$(shell mkdir -p build/home/ipython build/home/matplotlib)
+endif
+
 ##@ Set up
 
 .PHONY: help
@@ -125,6 +132,10 @@ controllers: setup ## Compare controllers with constant and tuned rates, circuit
 real: setup ## Train on the files of QFL_DATA_DIR, write figures/tables/real, compare with the stand-ins (PROFILE=)
 	@$(PY) -m qfl_core real --profile $(PROFILE)
 
+.PHONY: follow-up
+follow-up: setup ## Judge the claims that are undecided once more, on fresh seeds alone (PROFILE=); docs/claims.md
+	@$(PY) -m qfl_core follow-up --profile $(PROFILE)
+
 .PHONY: error-rates
 error-rates: setup ## Measure on planted data how often verdicts are wrong and intervals too short (about 9 minutes; docs/claims.md)
 	@$(PY) -m tools.error_rates
@@ -165,7 +176,7 @@ federate: setup ## Run a federation over Flower nodes on loopback, with TLS and 
 
 # The notebooks' twins hold the outputs of the profile smoke; the notebooks themselves show the paper's.
 TWINS := $(sort $(wildcard tests/notebooks/*.ipynb))
-NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest --noconftest --nbval --nbval-sanitize-with tests/nbval.cfg
+NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest -p tools.kernel_ports --noconftest --nbval --nbval-sanitize-with tests/nbval.cfg
 
 # Two notebooks at a time; the fifth reads what the others stored.
 .PHONY: test

@@ -11,7 +11,7 @@
 # %% [markdown]
 # # 01 · Preprocessing: what do the clients hold, and what does it give away?
 #
-# A quantum neural network with four qubits sees four numbers a sample. This notebook follows the two datasets from
+# A quantum neural network with four qubits sees four numbers per sample. This notebook follows the two datasets from
 # their files to those numbers, shares them among clients, and then asks, before any quantum circuit runs, what the
 # numbers already reveal to a classical model.
 #
@@ -76,7 +76,12 @@ splits["baf"].table()
 figures.angles_by_class(splits["baf"], ("legitimate", "fraud"), facts["baf"]).save(folder)
 
 # %% [markdown]
-# *What to see.* The two classes overlap almost everywhere: no single angle finds fraud.
+# *What to see.* The two classes overlap almost everywhere: no single angle finds fraud. Few rows are frauds, as the
+# legend says, so their curves are rough.
+#
+# **The paper says:** PCA to four features, optionally scaled to $[0, \pi]$.
+#
+# **Here:** the same, scaled to $[0, \pi]$.
 #
 # **Genome.** 10,000 sequences for training (a fifth of them kept for validation) and 2,000 for testing, half of each
 # kind. The next picture compares three ways to turn 200 letters into angles.
@@ -87,7 +92,8 @@ splits["genome"].table()
 # %% [markdown]
 # ## What do the encodings encode?
 #
-# The paper cuts a sequence into four words of 50 letters and numbers all words **in order of first appearance**. A word
+# The paper cuts a sequence into four words of 50 letters and gives every word a number. In which order is not stated;
+# the simplest program numbers them **in order of first appearance**. A word
 # of 50 letters almost never repeats, so a word's number is its place in the file list, and the file list is sorted by
 # class. `word-id-shuffled` is the control: the same dictionary, built over a shuffled list. `kmer` counts short words
 # instead, and reduces the counts by PCA.
@@ -101,6 +107,11 @@ figures.encoding_against_position(panels, facts["genome"]).save(folder)
 # *What to see.* Under `word-id` the angle is the position in the list, and a threshold in the middle separates human
 # from worm without a look at a single base. Shuffle the list and nothing is left. `kmer` does not know the position,
 # and still tells the classes apart.
+#
+# **The paper says:** all unique words get integer ids.
+#
+# **Here:** with ids in the order of first appearance the first angle alone tells the classes apart; with ids in a
+# shuffled order no model does better than chance (the audit below).
 
 # %% [markdown]
 # ## What does each client hold?
@@ -120,9 +131,15 @@ for name in configs:
 mix["baf"].groupby("client")[["samples", "distinct_rows", "share_of_label_1", "val_samples"]].mean()
 
 # %% [markdown]
-# *What to see.* Half of a BAF client's samples are frauds, although frauds are one row in ninety: the same few frauds
-# are drawn over and over. Clients train on a balanced task and are tested on the natural one. This, and not fraud
-# detection, decides the accuracy curves of notebooks 02 to 05.
+# *What to see.* A BAF client has a fifth or four fifths of frauds among its samples, half on average, although frauds
+# are one row in ninety: the same few frauds are drawn over and over, and a client with mostly frauds has only about two
+# distinct rows in three samples. Together the clients train on a balanced task, and they are tested on the natural one.
+# This, and not fraud detection, decides the accuracy curves of notebooks 02 to 05.
+#
+# **The paper says:** the data of the clients is non-IID; how it is shared out is not stated.
+#
+# **Here:** label skew, 0.8 of the preferred label, and 50 samples per client and round on average, a new chunk in every
+# round. [docs/fidelity.md](../docs/fidelity.md) tells what other choices change.
 
 # %% [markdown]
 # ## The audit: what would a classical model do with the same angles?
@@ -134,7 +151,8 @@ audit.audit(splits["baf"], seed)
 
 # %% [markdown]
 # *What to see.* "Never fraud" has the best accuracy and knows nothing; balanced accuracy and ROC-AUC tell the
-# difference. Every BAF figure of this package shows both lines.
+# difference. For this reason the accuracy figures of this package carry the majority class and classical models as
+# lines, and ROC-AUC is shown beside accuracy.
 
 # %%
 tests = [audit.leak_test(config) for config in encodings.values()]

@@ -20,7 +20,9 @@
 #
 # * **Default-QFL**: the library's SPSA with its own calibration;
 # * **Adam-QFL**: the library's ADAM on exact parameter-shift gradients, its learning rate chosen on validation;
-# * **FedProx-QFL**: Default-QFL with the penalty $\tfrac{\mu}{2}\lVert\theta - \theta^{(t)}\rVert^2$ in the loss.
+# * **FedProx-QFL**: the library's SPSA with fixed rates of 0.13 in place of the calibration, and the penalty
+#   $\tfrac{\mu}{2}\lVert\theta - \theta^{(t)}\rVert^2$ in the loss (`fedprox_spsa: fixed`, the reading that comes
+#   closest to the paper; notebook 04).
 #
 # *The stored outputs are those of the profile `paper`, as `make reproduce` makes them. Run the notebook as it is and it
 # takes the profile `smoke`: two seeds, few rounds, seconds.*
@@ -94,8 +96,9 @@ for name, study in studies.items():
 # %% [markdown]
 # ## What did it cost?
 #
-# Circuit executions of one round, all clients together; each is repeated `shots` times. Training is the same for all
-# (Adam stops at the last whole gradient); calibration, tuning and monitoring are counted apart.
+# Circuit executions of one round, all clients together; each is repeated `shots` times. All methods have the same
+# budget for training; Adam-QFL uses as much of it as whole gradients fill, and leaves the rest. Calibration, tuning and
+# monitoring are counted apart. *tuning (once)* is paid once and not in every round.
 
 # %%
 analysis.cost_table(studies[datasets[0]].rounds)

@@ -86,7 +86,9 @@ second, client = walk(config, t=1), 1
 # %% [markdown]
 # **Lines 5 and 6: what the controller reads, and what it answers.** One row of $z$ per unfold: a constant, progress in
 # $k$ and $t$, what the previous unfold did to the loss and to the weights, the client's share of the data, and how far
-# its label mix is from the federation's. The rates computed from $z$ and $\phi$ are those that the client used:
+# its label mix is from the federation's. All but the constant are standardised with fixed numbers, so that none of them
+# counts for more because of its unit; a progress that begins at 0 therefore begins below zero here. The rates computed
+# from $z$ and $\phi$ are those that the client used. They are clipped: an $\eta$ of 1 is the upper end of its interval.
 
 # %%
 display(second.features(client).round(3))
@@ -95,13 +97,17 @@ display(second.rates(client))
 # %% [markdown]
 # **Lines 8 to 18: train, validate, select.** The proximal loss before and after each block of SPSA steps, the
 # validation loss of where the block ended, how far it moved; `uploaded` marks $k^\star$, the lowest validation loss.
+# Every loss is estimated with new shots, so a block's `loss_before` differs a little from the `loss_after` of the
+# block before it. The validation loss is a log loss on rows in the natural label mix, so its numbers do not compare
+# with the two others.
 
 # %%
 second.unfolds(client)
 
 # %% [markdown]
-# **The server.** Clients weigh by their number of samples, $\theta^{(t+1)} = \sum_i \tfrac{n_i}{n} \theta_i$. Added up
-# by hand, the uploads give the new global model:
+# **The server.** Clients weigh by their number of samples, $\theta^{(t+1)} = \sum_i \tfrac{n_i}{n} \theta_i$. Added
+# up by hand, the uploads give the new global model. A client that moves far more than the others has got a large
+# $\eta$ and a small $\delta$ from the controller: after one outer step, $\phi$ is a first guess.
 
 # %%
 display(second.uploads())
@@ -109,7 +115,9 @@ print(f"largest difference between the sum by hand and the new global model: {se
 
 # %% [markdown]
 # **The outer step.** Two virtual rounds from the same model, with the same random numbers, one under $\phi + c\Delta$
-# and one under $\phi - c\Delta$. Their meta-losses differ by the perturbation alone, and $\phi$ moves along $\Delta$:
+# and one under $\phi - c\Delta$. Because the random numbers are the same, the difference of the meta-losses measures
+# the perturbation alone. Every entry of $\phi$ moves by the same length, $\alpha_{\mathrm{out}} |L_+ - L_-| / (2c)$,
+# towards the side with the lower meta-loss:
 
 # %%
 print(f"meta-loss under plus: {second.outer.loss_plus:.4f}, under minus: {second.outer.loss_minus:.4f}")
@@ -163,7 +171,8 @@ controller_figures.controller_behaviour(ours).show()
 # *What to see.* The rates start at 0.13 and move only when an outer step has refined the controller. Their scale goes
 # at least from half to twice the start, so that a small change looks small, and the line below gives the spread as
 # coefficients of variation: across clients, unfolds and rounds, the other two averaged out. The loss falls most in the
-# first unfolds, and the last unfold is not always the one uploaded. Notebook 04 asks whether the outer steps help.
+# first unfolds, by a small difference, and the last unfold is not always the one uploaded. Notebook 04 asks whether the
+# outer steps help.
 
 # %%
 trace = ours.table("client_trace")
@@ -178,5 +187,6 @@ controller_figures.loss_shift_trace(ours).show()
 beside.movement(trace)
 
 # %% [markdown]
-# *What to see.* On the left, how far an unfold moves the weights: it should shrink as the model settles. On the right,
-# points below zero are unfolds that made the client's own loss worse.
+# *What to see.* On the left, how far an unfold moves the weights. It does not shrink steadily, as one would expect of a
+# model that settles: it rises and falls with the learning rate that the controller gives, and ends a little above where
+# it began. On the right, points below zero are unfolds that made the client's own loss worse.

@@ -78,7 +78,7 @@ print(f"{track}, {study.runs[0].environment['data']['source']} data: {len(study.
 # %% [markdown]
 # ## What will it cost?
 #
-# A dry run does everything but submit. The estimate is IBM's own formula: an overhead of two seconds a job, and for
+# A dry run does everything but submit. The estimate is IBM's own formula: an overhead of two seconds per job, and for
 # every shot the pause between shots plus the length of the circuit.
 
 # %%
@@ -90,7 +90,7 @@ print(dry_run(validated, config, fresh=True))
 # *noiseless*: exact probabilities. *sampled*: with shots. *device noise*: the transpiled circuit under the backend's
 # calibration (the `density` engine). *SamplerV2*: the backend itself, through IBM's runtime client. All four are of the
 # same samples, because another choice of samples would move a curve as much as noise does; the grey line is the
-# noiseless model on more samples, as the legend says. All jobs go into one batch, one broadcast PUB a checkpoint, and
+# noiseless model on more samples, as the legend says. All jobs go into one batch, one broadcast PUB per checkpoint, and
 # into a ledger; running this cell again fetches them instead of submitting.
 
 # %%
@@ -139,11 +139,12 @@ device = study_device(study.runs[0], config)
 grid = noise_grid(study.runs, config, device)
 checkpoints = checkpoint_table(study.runs, config, device)
 origin = (*study.facts, f"noise: density engine (noisy), {device.name}")
-figures.noise_study(grid, steadiness(checkpoints), origin).save(figures_dir(profile))
+figures.noise_study(grid, steadiness(checkpoints), origin, track).save(figures_dir(profile))
 
 # %% [markdown]
-# *What to see.* Noise pulls every probability towards one half without moving most of them across it, so accuracy
-# falls slowly; few shots hurt sooner than the device's own noise does. In the right panel, lower left is better.
+# *What to see.* Noise pulls every probability towards one half without moving most of them across it, so the mean
+# accuracy hardly changes, even at four times the device's noise. Few shots do lower it, because the draw then decides
+# on which side of one half an answer falls. In the right panel, lower left is better.
 
 # %%
 display(beside.devices(validation.curves, steadiness(checkpoints)))

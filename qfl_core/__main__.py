@@ -34,6 +34,10 @@ COMMANDS = {
         "qfl_core.studies.real.command:add_real",
         "train on the real files of QFL_DATA_DIR, and compare the claims with the stand-ins'",
     ),
+    "follow-up": (
+        "qfl_core.studies.follow_up.command:add_follow_up",
+        "judge the claims that are undecided once more, on fresh seeds alone",
+    ),
     "hardware": ("qfl_core.hardware.command:add_hardware", "validate trained models on a simulated or real device"),
     "federate": (
         "qfl_core.network.command:add_federate",

@@ -9,13 +9,20 @@ from pathlib import Path
 import joblib
 import pytest
 from hypothesis import HealthCheck, settings
+from tqdm import tqdm
 
 from qfl_core.runs import sweep
 
-# How long an example takes depends on what else the machine does, so no test may fail by it.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
+# How long an example takes depends on what else the machine does, so no test may fail by it. Nor may a test fail by
+# chance, or by examples that an earlier run left on this machine: HYPOTHESIS_PROFILE=explore draws new ones.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("any-machine", settings.get_profile("explore"), derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "any-machine"))
 
+# No thread that looks after progress bars: a warning of its own would end it and fail whichever test is running.
+tqdm.monitor_interval = 0
+
+ROOT = Path(__file__).resolve().parent.parent
 REAL_DATA = os.environ.get("QFL_DATA_DIR")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 #: Programs that are asked for one fact in passing: the commit, the number of cores.
@@ -111,11 +118,18 @@ def _shares(item):
     return any(definition in used for definition in _SETTING_UP)
 
 
+@pytest.fixture(scope="session")
+def ipython(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("ipython")
+
+
 @pytest.fixture(autouse=True)
-def isolated(monkeypatch, tmp_path_factory):
+def isolated(monkeypatch, tmp_path_factory, ipython):
     monkeypatch.delenv("QFL_DATA_DIR", raising=False)
     monkeypatch.setenv("QFL_OFFLINE", "1")
     monkeypatch.setenv("QFL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # processes run this clone, whatever is installed
+    monkeypatch.setenv("IPYTHONDIR", str(ipython))  # kernels run no file of the caller's home, which may be read-only
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("qfl_core", "tests", "pyproject.toml")
+COPIED = ("qfl_core", "tests", "pyproject.toml", "docs/federation.md")
 CLIENT, SERVER = ("test_client.py",), ("test_server.py",)
 META, SPSA = ("test_meta.py",), ("test_optimizers.py", "test_client.py")
 RUNS, DAMAGE, PLUGIN = ("test_runs.py",), ("test_damage.py",), ("test_plugin_identity.py",)
@@ -32,6 +32,15 @@ SPLITS = tuple(
     )
 )
 PRIVACY, MASKS = ("test_privacy.py",), ("test_masks.py",)
+WIRE, NODE = ("test_flower_wire.py",), ("test_flower_node.py",)
+AGAIN = ("test_flower_wire.py::test_a_node_is_asked_again_ever_more_seldom",)
+LOCAL = tuple(
+    f"test_federate_local.py::test_{name}"
+    for name in (
+        "the_port_of_a_superlink_is_kept_for_it_until_the_end",
+        "a_process_that_left_the_group_is_ended_with_the_rest",
+    )
+)
 AT_ONCE = ("test_files.py", "test_simultaneous.py")
 
 
@@ -210,9 +219,78 @@ MUTATIONS = (
         "a phase answered twice", 'if memory.get(f"{phase}.asked", digest) != digest:', "if False:", MASKS, "network"
     ),
     Mutation("a sum of too few is revealed", " or len(set(arrived)) < needed", "", MASKS, "network"),
+    # Clients that lie, and answers that get lost
+    Mutation(
+        "a trace of any numbers accepted",
+        "            if not inside.all():\n",
+        "            if False:\n",
+        WIRE,
+        "network",
+    ),
+    Mutation("weights of any size accepted", "if (np.abs(values) > LARGEST).any():", "if False:", WIRE, "network"),
+    Mutation(
+        "absurd uploads counted",
+        "sent.theta, ABSURD, scales)",
+        "sent.theta, np.inf, scales)",
+        ("test_robust.py",),
+        "extras",
+    ),
+    Mutation(
+        "screening without effect", "if config.screening is not None:", "if False:", ("test_robust.py",), "extras"
+    ),
+    Mutation(
+        "two nodes may be one client", "        if client_id in answers:\n", "        if False:\n", WIRE, "network"
+    ),
+    Mutation(
+        "nobody is asked again",
+        "asked.due = now + self.patience.again * 2**asked.tries",
+        'asked.due = float("inf")',
+        AGAIN,
+        "network",
+    ),
+    Mutation("a lost answer counts as one", "reply.error.code not in LOST", "True", WIRE, "network"),
+    Mutation("a server error is final", "if response.status_code == 500 or (taken", "if (taken", NODE, "network"),
+    Mutation("a node asks for ever to join", " - refused_since[0] < TAKEN_SECONDS", " >= 0", NODE, "network"),
+    Mutation("the last answer is not kept", "if question == self._question and", "if False and", NODE, "network"),
+    Mutation(
+        "a lost answer ends the node",
+        "except (ObjectPullError, ObjectPushError) as error:",
+        "except ObjectPullError as error:",
+        NODE,
+        "network",
+    ),
+    Mutation(
+        "a database is waited for as by Flower",
+        "BUSY_SECONDS = 60",
+        "BUSY_SECONDS = 5",
+        ("test_flower_credentials.py::test_the_superlink_waits_a_minute_for_a_busy_database",),
+        "network",
+    ),
+    Mutation("a port is free for others", 'if sys.platform != "linux":  # where', "if True:  #", LOCAL, "network"),
+    Mutation(
+        "processes in other sessions stay",
+        "        for process in self._leftovers():\n",
+        "        for process in ():\n",
+        LOCAL,
+        "network",
+    ),
     # Several processes, and disks that cannot be written
     Mutation("one temporary name for all", "{secrets.token_hex(8)}", "fixed", AT_ONCE, "base"),
     Mutation("file written in place", "temporary = path.with_name(", "temporary = path or (", AT_ONCE, "base"),
+    Mutation(
+        "workers look for modules where they did",
+        ", batch_size=1, **path)",
+        ", batch_size=1)",
+        ("test_cli.py",),
+        "base",
+    ),
+    Mutation(
+        "a worker that is replaced stops a sweep",
+        '        warnings.filterwarnings("ignore", REPLACED, UserWarning)\n',
+        "",
+        ("test_processes.py",),
+        "base",
+    ),
     Mutation("runs are not locked", "        lock.acquire()\n", "", AT_ONCE, "base"),
     Mutation(
         "finished run not looked for before the lock",

@@ -138,3 +138,35 @@ def test_no_tracked_file_names_a_machine_or_an_index():
 
 def test_no_tracked_file_is_large():
     assert not [p.name for p in tracked_files() if p.stat().st_size > 1 << 20]
+
+
+#: The files that may write in place, and why a reader never meets half of one there.
+IN_PLACE = {
+    "base/files.py",  # the one helper
+    "base/progress.py",  # a terminal
+    "hardware/ledger.py",  # lines are added, each with its digest
+    "runs/journal.py",  # lines are added, each with its digest
+    "network/credentials.py",  # new files in a new folder
+    "network/deployment.py",  # logs of processes
+}
+
+
+def test_files_are_written_by_one_helper():
+    """Whole or not at all: whatever renames, or opens a file for writing, is in ``base/files.py``."""
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _writes(node, node.func.attr):
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == IN_PLACE
+
+
+def _writes(call: ast.Call, name: str) -> bool:
+    """Return whether a call writes a file in place, or gives it another name."""
+    modes = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if name == "open":
+        return any(set(mode) & set("wax") and set(mode) <= set("rwaxbt+") for mode in modes)
+    if name == "replace" and len(call.args) == 1:  # of a path: a text has two arguments, a config has names
+        return not call.keywords and isinstance(call.args[0], ast.Name) and call.args[0].id.islower()
+    of_a_module = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("os", "shutil")
+    return name in ("write_text", "write_bytes") or (of_a_module and name in ("replace", "rename", "fdopen", "move"))

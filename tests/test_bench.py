@@ -1,6 +1,7 @@
 """The bench compares what agrees, and says what it found."""
 
 import json
+import re
 from importlib.util import find_spec
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from qfl_core.engines.qnn import QNN
 from qfl_core.figures.style import CLASS_COLOURS
 from qfl_core.runs.experiment import train
 from qfl_core.runs.prepare import make_federation
-from tools.bench import TARGETS, draw, record, table
+from tools.bench import TARGETS, cluster, draw, record, table
 from tools.bench.draws import own_draws
 from tools.bench.peers import aer_estimator, pennylane_peer, qiskit_peers, qiskit_statevector
 from tools.bench.record import Bench
@@ -158,3 +159,17 @@ def test_figure_has_the_house_style_and_names_strategies_beside_their_points():
         box = text.get_window_extent()
         assert box.x0 > x
         assert box.y1 < y
+
+
+def test_the_table_of_workers_compares_with_one_worker(monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "measure_workers", lambda most, runs: {0: 10.0, 1: 12.0, 2: 6.0})
+    cluster.main(["--workers", "2", "--runs", "24"])
+    head, *table = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"24 runs, \d+ cores", head)
+    assert table == [
+        "| workers | seconds | runs per second | times one worker |",
+        "|---|---|---|---|",
+        "| none (one process) | 10.0 | 2.40 | 1.20 |",
+        "| 1 | 12.0 | 2.00 | 1.00 |",
+        "| 2 | 6.0 | 4.00 | 2.00 |",
+    ]

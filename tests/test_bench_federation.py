@@ -12,6 +12,8 @@ from tools.bench import scale
 from tools.bench.federation import FederationCost, _is_below, descendants_cpu, federation_config
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass\nprint('spent', flush=True)\ninput()"
+#: Starts the busy process. What is below this one has no part in other tests, whose processes may end at any time.
+STARTER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
 
 
 def test_a_process_is_below_those_that_started_it():
@@ -24,13 +26,13 @@ def test_a_process_is_below_those_that_started_it():
 @pytest.mark.outside
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_what_a_child_spends_is_counted_while_it_runs():
-    before = descendants_cpu()
     with subprocess.Popen(
-        [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "spent\n"
-        assert descendants_cpu() >= before + 0.25
+        assert 0.25 <= descendants_cpu(child.pid) <= descendants_cpu()
         child.communicate("\n")
+    assert descendants_cpu(child.pid) == 0
 
 
 def test_the_ratio_is_that_of_the_two_rounds():

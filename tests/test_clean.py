@@ -154,7 +154,7 @@ def test_the_clean_table_sets_methods_beside_the_references(tmp_path):
     assert table["accuracy"].str.fullmatch(r"\d\.\d{3} ± \d\.\d{3}").all()
     pd.testing.assert_frame_equal(table, clean_study(study, "accuracy", train=False).table())
     figure = studies.clean_track(clean, "genome_clean").draw()
-    assert [axis.get_title() for axis in figure.axes][-1] == "What it costs"
+    assert [axis.get_title() for axis in figure.axes][4] == "What it costs, genome clean"
     entries = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {POOLED, "logistic regression", "95% of logistic regression", "DUQFL-Prox"} <= entries
+    assert {POOLED, "logistic regression", "95 % of logistic regression", "DUQFL-Prox"} <= entries
     plt.close(figure)

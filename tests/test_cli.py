@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import joblib
 import pytest
 from planted import small
 
 from qfl_core.__main__ import COMMANDS, main
+from qfl_core.base.processes import in_processes
 from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import load_splits
@@ -311,8 +311,10 @@ def test_a_plugin_s_method_is_run_listed_and_shown(plugin, results, capsys):
 
 @pytest.mark.outside
 def test_another_process_can_unpickle_what_a_plugin_defines(plugin):
+    """Also one that started before the plugin was loaded: joblib keeps its workers."""
+    assert list(in_processes(abs, [(-1,), (-2,)], jobs=2)) == [1, 2]
     load_plugin_file(plugin)
-    (found,) = joblib.Parallel(n_jobs=2)([joblib.delayed(type)(sys.modules[plugin.stem].Mine())])
+    (found,) = in_processes(type, [(sys.modules[plugin.stem].Mine(),)], jobs=2)
     assert found is sys.modules[plugin.stem].Mine
 
 

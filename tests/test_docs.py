@@ -209,3 +209,9 @@ def test_before_and_after_repeats_what_the_targets_have_measured():
     repeated = {name: value for name, _, value in rows[1]}
     assert len(repeated) == 7
     assert {name: measured.get(name) for name in repeated} == repeated
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "Makefile", ROOT / ".ci" / "run"], ids=name)
+def test_nobody_is_told_to_end_processes_by_a_broad_name(path):
+    """It would also end those of others; a process is ended by its id."""
+    assert not re.search(r"\b(pkill|killall|pgrep)\b", path.read_text(encoding="utf-8"))

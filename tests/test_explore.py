@@ -2,12 +2,15 @@
 
 import os
 import re
+import socket
 import sys
 import time
 from pathlib import Path
 from queue import Empty
 
 import pytest
+import zmq
+from jupyter_client.connect import LocalPortCache
 from jupyter_client.manager import KernelManager
 from planted import contents, planted_splits, small
 
@@ -15,6 +18,8 @@ from qfl_core.algorithm.model import Model
 from qfl_core.config import load_profile
 from qfl_core.runs import RunResult, run_experiment
 from qfl_core.runs.identity import commit
+from tools import kernel_ports
+from tools.kernel_ports import hold_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 600  # seconds until a kernel counts as hung; no test waits so long
@@ -43,12 +48,12 @@ class Notebook:
     """A kernel, and what its cells answered."""
 
     def __init__(self, folder: Path):
+        hold_ports()
         self.manager = KernelManager(kernel_name="python3")
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.manager.start_kernel(cwd=str(folder), env=os.environ | {"PYTHONPATH": path, "QFL_PROGRESS": "on"})
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -95,8 +100,26 @@ class Notebook:
 @pytest.fixture
 def notebook(tmp_path):
     opened = Notebook(tmp_path)
-    yield opened
-    opened.close()
+    try:
+        opened.client.wait_for_ready(timeout=PATIENCE)
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a held port would be closed to the kernel, too")
+def test_the_ports_of_a_kernel_are_held_until_it_has_ended():
+    """Another kernel that starts at the same moment does not get them; the kernel itself does."""
+    hold_ports()
+    cache = LocalPortCache()
+    port = cache.find_available_port("127.0.0.1")
+    with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+        other.bind(("127.0.0.1", port))
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as kernel:
+        kernel.bind(f"tcp://127.0.0.1:{port}")
+    cache.return_port(port)
+    assert port not in cache.currently_used_ports
+    assert port not in kernel_ports._HELD
 
 
 @pytest.mark.outside

@@ -3,10 +3,13 @@
 import dataclasses
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
@@ -101,6 +104,36 @@ def test_everything_is_started_with_or_without_keys_and_stopped(program, asked, 
 
 
 @pytest.mark.loopback
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a held port would be closed to the SuperLink, too")
+def test_the_port_of_a_superlink_is_kept_for_it_until_the_end(program):
+    """Another process that asks for any free port, such as a second federation, does not get it."""
+    with Deployment(insecure=True) as made:
+        made.kill("superlink")
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", made.port))
+        made.start_superlink()
+        assert made.is_alive()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", made.port))
+
+
+@pytest.mark.loopback
+def test_a_process_that_left_the_group_is_ended_with_the_rest(program, monkeypatch):
+    """The SuperLink's apps run in sessions of their own; a system without ``ps`` has them, too."""
+    if Path("/proc/self/cmdline").exists():
+        monkeypatch.setenv("PATH", "")
+    with Deployment(insecure=True) as made:
+        stray = subprocess.Popen([str(program), "--superlink", f"{made.folder}/"], start_new_session=True)
+    try:
+        assert stray.wait(60) == -signal.SIGKILL
+    finally:
+        stray.kill()
+        stray.wait()
+    assert not made.folder.exists()
+
+
+@pytest.mark.loopback
 def test_a_superlink_that_does_not_start_is_told_with_its_log_and_leaves_nothing(program):
     program.write_text(f"#!{sys.executable}\nraise SystemExit('no port for me')\n")
     made = Deployment(insecure=True)
@@ -109,8 +142,10 @@ def test_a_superlink_that_does_not_start_is_told_with_its_log_and_leaves_nothing
     assert not made.folder.exists()
 
 
-def test_a_program_that_is_not_installed_is_named(monkeypatch, tmp_path):
-    ours, own = (Deployment(insecure=True, plain=plain)._program("flower-supernode") for plain in (False, True))
+def test_a_program_that_is_not_installed_is_named(idle, monkeypatch, tmp_path):
+    ours = idle._program("flower-supernode")
+    idle.plain = True
+    own = idle._program("flower-supernode")
     assert ours == [sys.executable, "-m", "qfl_core.network.supernode"]
     assert own == [str(Path(sys.executable).parent / "flower-supernode")]
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
@@ -298,6 +333,18 @@ def test_rounds_are_told_alike_from_the_journal_and_from_the_tables(tmp_path, mo
     assert lines(unsealed) == lines(sealed)
     row = launch._rounds(RunFolder(sealed))[1] | {"exclusions": [{"client": 2, "reason": "it was late"}]}
     assert launch._line(row, 2).endswith("\n  without client 2: it was late")
+
+
+def test_a_round_with_noise_tells_what_privacy_it_has_cost(tmp_path):
+    config = CONFIG.replace(outer_period=0, dp_noise=2.0)
+    prepared = prepare(config, SPLITS)
+    path = run_prepared(prepared, tmp_path, Elsewhere()).path
+    rows = launch._rounds(RunFolder(path))
+    spent = pd.read_csv(path / "privacy.csv").set_index("round")
+    for row in rows[1:]:
+        epsilon, at_server = spent.loc[row["round"], ["epsilon", "epsilon_server"]]
+        assert f"  epsilon {epsilon:.2f}, at the server {at_server:.2f}" in launch._line(row, 2)
+    assert 0 < spent["epsilon"].iloc[0] < spent["epsilon"].iloc[-1] < spent["epsilon_server"].iloc[-1]
 
 
 def test_only_a_checkout_has_the_app(monkeypatch):

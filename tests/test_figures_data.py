@@ -38,7 +38,7 @@ def test_a_leaking_encoding_rises_with_position_and_each_class_has_its_colour():
     position, label = np.arange(40), np.repeat([0, 1], 20)
     found = {"word-id": (position, position / 40, label), "kmer": (position, np.tile([0.2, 0.4], 20), label)}
     leak, sound = labelled(data.encoding_against_position(found, FACTS))
-    assert (leak.get_title(), sound.get_title()) == ("word-id", "kmer")
+    assert (leak.get_title(), sound.get_title()) == ("word-id, genome", "kmer, genome")
     assert colours(leak) == [plt.matplotlib.colors.to_hex(c) for c in CLASS_COLOURS[:2]]
     points = np.concatenate([c.get_offsets() for c in leak.collections if len(c.get_offsets())])
     assert np.allclose(points[:, 1], points[:, 0] / 40)
@@ -46,9 +46,9 @@ def test_a_leaking_encoding_rises_with_position_and_each_class_has_its_colour():
 
 def test_every_angle_has_a_density_for_each_class():
     panels = labelled(data.angles_by_class(planted_splits(features=3), ("legitimate", "fraud"), FACTS))
-    assert [axis.get_title() for axis in panels] == ["feature 1", "feature 2", "feature 3"]
+    assert [axis.get_title() for axis in panels] == ["Feature 1, BAF", "Feature 2, BAF", "Feature 3, BAF"]
     for axis in panels:
-        assert [c.get_label() for c in axis.collections] == ["legitimate", "fraud"]
+        assert [str(c.get_label()).split(" (")[0] for c in axis.collections] == ["legitimate", "fraud"]
     outlines = [collection.get_paths()[0].vertices for collection in panels[0].collections]
     low, high = (outline[outline[:, 1].argmax(), 0] for outline in outlines)
     assert low < np.pi / 2 < high  # the first angle decides the label

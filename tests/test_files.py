@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,19 @@ import pytest
 from qfl_core.base import files
 from qfl_core.base.errors import RunError
 
+#: Seconds until a lock counts as hung; no test waits so long.
+PATIENCE = 600
+
+#: Writes until the test has seen enough, and at least so often that both writers meet.
 WRITER = """
-import sys
+import itertools, sys
 from pathlib import Path
 from qfl_core.base.files import write_text
-for i in range(300):
-    write_text(Path(sys.argv[1]), f"{sys.argv[2]} {i}\\n" * 2000)
+path, name, stop = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+for i in itertools.count():
+    write_text(path, f"{name} {i}\\n" * 2000)
+    if i >= 300 and stop.exists():
+        break
 """
 
 COUNTER = """
@@ -32,18 +40,26 @@ for _ in range(30):
 
 @pytest.mark.outside
 def test_two_processes_write_the_same_file_and_it_is_always_whole(tmp_path):
-    path = tmp_path / "shared.txt"
+    folder, stop = tmp_path / "shared", tmp_path / "stop"
+    folder.mkdir()
+    path = folder / "shared.txt"
     files.write_text(path, "start\n" * 2000)
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name]) for name in ("left", "right")]
-    seen = set()
-    while any(writer.poll() is None for writer in writers):
-        lines = path.read_text().splitlines()
-        assert len(lines) == 2000
-        assert len(set(lines)) == 1
-        seen.add(lines[0].split()[0])
-    assert [writer.returncode for writer in writers] == [0, 0]
-    assert {"left", "right"} & seen
-    assert [p.name for p in tmp_path.iterdir()] == ["shared.txt"]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, name, stop]) for name in ("left", "right")]
+    seen = Counter()
+    try:
+        while all(writer.poll() is None for writer in writers):  # one that fails ends the test
+            lines = path.read_text().splitlines()
+            assert len(lines) == 2000
+            assert len(set(lines)) == 1
+            seen[lines[0].split()[0]] += 1
+            if min(seen["left"], seen["right"]) >= 20:
+                stop.touch()
+    finally:
+        stop.touch()
+        codes = [writer.wait() for writer in writers]
+    assert codes == [0, 0]
+    assert min(seen["left"], seen["right"]) >= 20
+    assert [p.name for p in folder.iterdir()] == ["shared.txt"]
 
 
 def test_text_is_utf_8_with_its_own_line_ends(tmp_path):
@@ -107,14 +123,14 @@ def test_a_thread_waits_for_the_lock_and_an_error_inside_releases_it(tmp_path, m
     def fail_inside():
         with files.locked(lock):
             thread.start()
-            assert asked.wait(60)
+            assert asked.wait(PATIENCE)
             entered.append("first")
             raise OSError("of the caller")
 
     thread = threading.Thread(target=enter)
     with pytest.raises(OSError, match="of the caller"):  # and not a RunError, which is for the lock's own trouble
         fail_inside()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert entered == ["first", "second"]
 
 

@@ -1,6 +1,9 @@
 """Our SuperNode: many messages in one process, nothing lost that could be sent again, and an end when the link is."""
 
+import ssl
+import time
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -86,7 +89,8 @@ class Superlink:
 def pauses(monkeypatch):
     """Record how long a node waits, and wait for nothing."""
     waited = []
-    monkeypatch.setattr(supernode.time, "sleep", waited.append)
+    watch = SimpleNamespace(sleep=waited.append, monotonic=time.monotonic)
+    monkeypatch.setattr(supernode, "time", watch)  # this module's alone, because other threads sleep, too
     monkeypatch.setattr(supernode, "get_fused_config_from_fab", lambda content, run: {"rounds": 3})
     return waited
 
@@ -214,12 +218,42 @@ def test_a_server_error_is_asked_again(unpatched, refusal):
     assert answers == []
 
 
+@pytest.mark.parametrize("cause", [ssl.SSLEOFError("EOF in mid-message"), ssl.SSLZeroReturnError("closed")])
+def test_a_connection_that_is_cut_in_mid_message_is_asked_again(unpatched, cause):
+    assert asked_over_tls(cause) == 2
+
+
+def test_a_wrong_certificate_is_final(unpatched):
+    with pytest.raises(httpx.ConnectError, match="SSL"):
+        asked_over_tls(ssl.SSLCertVerificationError("self-signed certificate"))
+
+
+def asked_over_tls(cause: ssl.SSLError) -> int:
+    """Ask over a connection that fails once, by this error of TLS; return how often it was tried."""
+    from google.protobuf.empty_pb2 import Empty
+
+    flower.ask_again_when_cut()
+    invoker, tries = make_simple_http_retry_invoker(), []
+    invoker.wait_function = lambda seconds: None
+
+    def answer(request):
+        tries.append(request)
+        if len(tries) == 1:
+            raise httpx.ConnectError("[SSL] error") from cause
+        return httpx.Response(200)
+
+    with ProtobufClient("https://superlink", retry_invoker=invoker) as client:
+        client._client = httpx.Client(transport=httpx.MockTransport(answer))
+        assert client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty) == Empty()
+    return len(tries)
+
+
 def test_a_node_that_may_not_join_gives_up(unpatched, monkeypatch):
     """A SuperLink says the same to a node with an unknown key as to one that it takes for online."""
     from google.protobuf.empty_pb2 import Empty
 
     moments = iter(range(0, 1000, 40))
-    monkeypatch.setattr(flower.time, "monotonic", lambda: float(next(moments)))
+    monkeypatch.setattr(flower, "time", SimpleNamespace(monotonic=lambda: float(next(moments))))
     flower.ask_again_when_cut()
     invoker = make_simple_http_retry_invoker()
     invoker.wait_function = lambda seconds: None
@@ -229,7 +263,7 @@ def test_a_node_that_may_not_join_gives_up(unpatched, monkeypatch):
         client._client = httpx.Client(transport=httpx.MockTransport(answer))
         with pytest.raises(httpx.HTTPStatusError, match="412"):
             client._unary_unary(path="/x", rpc_method="/x", request=Empty(), response_type=Empty)
-    assert 2 <= len(asked) <= 4
+    assert len(asked) == 4  # after 0, 40 and 80 seconds it goes on, after 120 it ends
 
 
 @pytest.mark.parametrize("refusal", [404, 412])

@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -26,7 +28,7 @@ from qfl_core.base.registry import EXTRA_METHODS
 from qfl_core.config import load_profile
 from qfl_core.data import Splits, load_splits
 from qfl_core.network import app as flower_app
-from qfl_core.network import wire
+from qfl_core.network import asking, wire
 from qfl_core.network.asking import LOST, Nodes, Patience
 from qfl_core.network.launch import federate
 from qfl_core.network.nodes import NodeTrainer
@@ -210,6 +212,39 @@ def test_the_wire_carries_weights_controller_sizes_and_one_number_per_unfold_and
         else:
             assert described(asked.content) == DOWN_EVALUATE
             assert described(answered.content) == UP_EVALUATE
+
+
+def test_the_page_lists_what_the_wire_carries():
+    """The table of docs/federation.md has the shapes and the counts of the lists above, which messages are held to."""
+    page = Path(__file__).parent.parent.joinpath("docs", "federation.md").read_text(encoding="utf-8")
+    table = page.partition("## What crosses the network")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    told = {what: kind for *_, what, kind in rows}
+    counts = [key for key in SUMMARY if key.startswith("circuits_")]
+    numbers = "n_i, validation samples, selected unfold, label-mix distance, four circuit counts"
+    assert (len(counts), len(SUMMARY)) == (4, 8)
+    assert told == {
+        "value": "type and shape",
+        "---": "---",
+        "global weights": "float64 (P,)",
+        "controller, for the real round and both virtual ones": f"float64 (3, 2, {F}), or (1, 2, {F}) when no outer "
+        "update is due",
+        "round, participants, names of the random streams": "numbers and words",
+        "digests of the training code and of a common dataset": "two words",
+        "state of the local optimiser: the client's own row": "see below; most methods have none",
+        "which client it is": "integer",
+        "selected weights": "float64 (P,), for each of the three",
+        f"trace of the real round: {len(REAL)} columns, one number per unfold": "float64 (K,) each",
+        "trace of a virtual round: loss before and after, displacement": "float64 (K,) each",
+        numbers: "numbers",
+        "state of the local optimiser after the round: the client's own row": "as it went down, for each of the three",
+        "new global weights": "float64 (3, P) or (1, P)",
+        "round, names of the random streams, both digests": "numbers and words",
+        "which client it is, validation accuracy of the new models": "an integer, and one number per model",
+        "both digests": "two words",
+        "which client it is, and its noisy weights; nothing else, and nobody is asked to evaluate": "integer, "
+        "float64 (P,)",
+    }
 
 
 def test_without_an_outer_update_the_next_round_travels_with_the_new_model(splits):
@@ -531,7 +566,8 @@ def test_a_node_that_is_gone_is_left_out_after_the_time_out_with_flowers_words(w
 
 def test_a_node_is_asked_again_ever_more_seldom(whole, monkeypatch):
     clock = itertools.count()  # one second passes whenever somebody looks
-    monkeypatch.setattr("qfl_core.network.asking.time.monotonic", lambda: float(next(clock)))
+    watch = SimpleNamespace(monotonic=lambda: float(next(clock)), sleep=lambda seconds: None)
+    monkeypatch.setattr(asking, "time", watch)  # this module's alone, because other threads look at the time, too
     grid = FakeGrid(CONFIG, partitions(0, 1, 2), silent=[102])
     patience = Patience(timeout=1000, minimum=2, poll=0, again=50)
     records = train(whole.federation, trainer=NodeTrainer(Nodes(grid, patience), whole.source.sha256))

@@ -95,7 +95,7 @@ def test_the_table_and_the_figure_show_every_method_of_every_track(study):
     last = parts[(parts["round"] == 2) & (parts["method"] == UNTRAINED)]
     assert sheet["explained by the class mix"][1] == pytest.approx(last["shift"].mean())
     figure = train_test_gap_shift(table, study.facts).draw()
-    assert [axis.get_title() for axis in figure.axes] == [f"{t}: what the gap is made of" for t in ("baf", "genome")]
+    assert [axis.get_title() for axis in figure.axes] == [f"What the gap is made of, {t}" for t in ("BAF", "genome")]
     plt.close(figure)
 
 

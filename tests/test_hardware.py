@@ -473,7 +473,8 @@ def test_the_figures_of_two_local_runs_are_the_same_files(runs, local, tmp_path)
 
 
 def test_the_noise_study_draws_its_three_panels(runs):
-    sheet = figures.noise_study(noise_grid(runs, LOCAL), steadiness(checkpoint_table(runs, LOCAL)), ("data: stand-in",))
+    grid, steady = noise_grid(runs, LOCAL), steadiness(checkpoint_table(runs, LOCAL))
+    sheet = figures.noise_study(grid, steady, ("data: stand-in",), "genome")
     assert list(sheet.panels) == ["noise_scale", "noise_shots", "noise_steadiness"]
     assert "DUQFL-Prox" in texts(sheet.draw())
     matplotlib.pyplot.close("all")

@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.outside
 HEAVY = ("pandas", "sklearn", "pyarrow", "scipy.linalg", "scipy.sparse", "scipy.stats", "joblib", "distributed")
 HEAVY += ("matplotlib", "flwr", "qiskit_aer", "qiskit_machine_learning", "requests")
@@ -60,6 +62,38 @@ def test_a_run_with_kept_data_imports_what_trains_and_nothing_else(cache, monkey
         assert "qfl_core.runs.run" in found
         assert not found & set(HEAVY)
     assert not imported(command, "list", "--results", str(tmp_path)) & set(HEAVY)
+
+
+NODE = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(HERE)!r})
+from fakegrid import FakeGrid
+from qfl_core.config import ExperimentConfig
+from qfl_core.data import load_splits
+from qfl_core.network import supernode
+from qfl_core.network.asking import Nodes, Patience
+from qfl_core.network.nodes import NodeTrainer
+from qfl_core.network.site import export_client
+from qfl_core.runs.experiment import train
+from qfl_core.runs.prepare import prepare
+config = ExperimentConfig(rounds=1, clients=2, chunk=8, unfolds=1, spsa_iterations=1, source="stand-in", **{SIZES})
+splits = load_splits(config)
+prepared, nodes = prepare(config, splits), []
+for i in range(config.clients):
+    folder = Path(sys.argv[1]) / str(i)
+    export_client(splits, prepared.federation, i, folder)
+    nodes.append({{"partition-id": i, "data-dir": str(folder)}})
+records = list(train(prepared.federation, trainer=NodeTrainer(Nodes(FakeGrid(config, nodes), Patience()), "")))
+assert records[1]["global_accuracies"][0]["clients"] == config.clients
+"""
+
+
+def test_a_node_imports_no_tables_and_no_plots(cache, monkeypatch, tmp_path):
+    """What it takes to connect and to train a client that has a folder of its own; what Flower imports is Flower's."""
+    pytest.importorskip("flwr")
+    monkeypatch.setenv("QFL_CACHE_DIR", str(cache))
+    assert imported(NODE, str(tmp_path)) & (set(HEAVY) - {"flwr", "requests"}) == set()
 
 
 def test_the_help_of_a_command_imports_nothing_that_trains():

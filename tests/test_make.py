@@ -104,6 +104,27 @@ def test_the_report_is_built_without_running_anything(clone):
     assert make(clone, "report") == (0, [])
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_home_that_cannot_be_written_is_not_used(clone, writable, monkeypatch):
+    for name in ("IPYTHONDIR", "MPLCONFIGDIR"):
+        monkeypatch.delenv(name, raising=False)
+    home = clone if writable else clone / "missing"
+    (clone / ".venv" / "bin" / "python").write_text('#!/usr/bin/env bash\necho "$IPYTHONDIR,$MPLCONFIGDIR" > log\n')
+    assert make(clone, "report", HOME=str(home))[0] == 0
+    folders = (clone / "log").read_text().strip().split(",")
+    expected = [] if writable else [str(clone / "build" / "home" / name) for name in ("ipython", "matplotlib")]
+    assert list(filter(None, folders)) == expected
+    assert all(Path(folder).is_dir() for folder in expected)
+
+
+def test_the_continuous_integration_runs_each_part_once():
+    """Both targets of tests, one after the other, and nothing that asks a second time."""
+    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if not line.startswith("#")]
+    asked = [line for line in lines if "make" in line.split() or "pytest" in line]
+    assert asked == ["make test", "make test-federation"]
+    assert not any(word in line.split() for line in lines for word in ("for", "while", "until", "||", "retry"))
+
+
 def test_results_are_removed_only_after_a_yes(clone):
     (clone / "results").mkdir()
     make(clone, "clean")

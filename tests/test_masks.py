@@ -293,7 +293,7 @@ def test_an_answer_that_got_lost_is_asked_for_again_and_gives_the_same_bits(prep
 
     for phase in (KEYS, SHARES, SUM, REVEAL):
         grid = FakeGrid(CONFIG, partitions(), loses=Once(phase, {0, 3}))
-        again = Patience(timeout=20, wait=0.2, minimum=2, poll=0.01, again=0.02)
+        again = Patience(timeout=600, wait=0.2, minimum=2, poll=0.01, again=0.02)
         assert comparable(over(prepared, grid, again)) == comparable(train(prepared.federation))
 
 

@@ -59,10 +59,10 @@ def test_fraud_is_scored_by_roc_auc_and_genome_by_accuracy():
 def test_the_figure_has_a_panel_per_track_and_the_unprotected_runs(found):
     figure = sheet(found).draw()
     (panel,) = (axis for axis in figure.axes if axis.get_title())
-    assert panel.get_title().startswith("baf-clean: ROC-AUC")
-    assert panel.get_xscale() == "log"
+    assert panel.get_title().startswith("BAF clean: ROC-AUC")
+    assert panel.get_xscale() == "steady log"
     labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert sorted(labels) == ["3 clients", "6 clients", "as many without privacy"]
+    assert sorted(labels) == ["3 clients", "6 clients", "the same clients without privacy"]
     plt.close(figure)
 
 

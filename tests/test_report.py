@@ -24,7 +24,7 @@ from qfl_core.config import load_profile
 from qfl_core.runs import RunResult
 from tools.report import __main__ as command
 from tools.report import collect as collecting
-from tools.report.captions import FIGURES, TABLES, figure_names
+from tools.report.captions import BY_COMMAND, FIGURES, TABLES, figure_names
 from tools.report.explorer import METRICS, UNDEFINED, explorer_data
 from tools.report.formulas import formula
 from tools.report.notebooks import portable
@@ -67,7 +67,7 @@ def test_every_figure_has_a_caption_and_every_caption_a_figure():
 def test_every_table_is_shown():
     # One number per seed and part: for programs, not for readers.
     written = {path.stem for path in (DRAWN / "tables").glob("*.csv")} - {"claim_values"}
-    assert written | {*WRITTEN, *PROTOCOL} == {*TABLES, *collecting.CLAIM_TABLES}
+    assert written | {*WRITTEN, *PROTOCOL, *BY_COMMAND} == {*TABLES, *collecting.CLAIM_TABLES}
 
 
 def test_the_repositorys_figures_leave_the_page_small_enough_for_a_letter():

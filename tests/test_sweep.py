@@ -2,6 +2,8 @@
 
 import math
 import pickle
+import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,8 +99,25 @@ def test_a_progress_bar_counts_the_runs(tmp_path, capsys):
 @pytest.mark.loopback
 def test_a_scheduler_that_does_not_answer_is_a_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sweeps, "CONNECT_SECONDS", 0.1)
-    with pytest.raises(RunError, match="no Dask scheduler answers at 'tcp://127.0.0.1:9'"):
-        sweep([BASE], tmp_path, scheduler="tcp://127.0.0.1:9", progress=False)
+    with socket.socket() as held:  # a port on which nobody listens, and nobody else can
+        held.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(RunError, match=f"no Dask scheduler answers at '{address}'"):
+            sweep([BASE], tmp_path, scheduler=address, progress=False)
+
+
+def test_a_scheduler_that_is_lost_in_mid_sweep_is_a_clear_error(monkeypatch):
+    """Dask cancels what it has been given when it cannot reach the scheduler any more."""
+    distributed = pytest.importorskip("distributed")
+
+    class Cancelled:
+        def exception(self):
+            raise distributed.client.FutureCancelledError("_run-1", "scheduler-connection-lost")
+
+    monkeypatch.setattr(distributed, "as_completed", list)
+    client = SimpleNamespace(submit=lambda function, *task, pure: Cancelled())
+    with pytest.raises(RunError, match="the Dask scheduler is gone: start the same sweep again"):
+        list(sweeps._cluster_outcomes([(BASE, "results", False, [])], client))
 
 
 def test_configs_travel_between_processes():

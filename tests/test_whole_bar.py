@@ -2,6 +2,8 @@
 
 import io
 import os
+import select
+import threading
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,34 @@ def test_the_bars_of_a_kernel_reach_the_bar_of_the_whole(monkeypatch, capsys):
     assert "3/3" in told
     assert "2/2" not in told  # the sweep's own bar is not shown
     assert shown is not None
+
+
+def test_a_bar_that_fails_does_not_stop_the_kernel(monkeypatch):
+    """More than a pipe holds is written; if nobody read it, the writer would wait for ever."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    failed, fails = threading.Event(), [OSError("the results folder is gone")]
+
+    def others():
+        if fails:
+            failed.set()
+            raise fails.pop()
+        return ""
+
+    with whole_bar("04_ablations", runs=3, cells=5, others=others):
+        with bar(3, "run") as sweep:
+            sweep.update(1)
+        assert failed.wait(600)
+        pipe = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_NONBLOCK)
+        for _ in range(1000):
+            until_written(pipe, b"\r 50%|#####     | 2/4 [00:01<00:01,  1.70run/s]" * 10)
+        os.close(pipe)
+
+
+def until_written(pipe: int, text: bytes) -> None:
+    """Write to a pipe that somebody reads; wait for the reader where it is full, but not for ever."""
+    _, ready, _ = select.select([], [pipe], [], 600)
+    assert ready, "nobody reads the pipe"
+    os.write(pipe, text)
 
 
 def test_a_bar_that_the_reader_asked_for_elsewhere_stays_there(monkeypatch, tmp_path, capsys):

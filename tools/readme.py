@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from qfl_core.analysis.fresh_claims import FreshClaims, read_fresh, remaining_text
 from qfl_core.base.files import write_text
 from qfl_core.base.numbers import interval
 from qfl_core.studies.real.hybrids import CHANGES, MEASURES, hybrids_table
@@ -49,6 +50,11 @@ class Tables:
         """Return a table, e.g. ``claims`` or ``real/claims``."""
         return pd.read_csv(self.folder / f"{name}.csv")
 
+    @property
+    def fresh(self) -> FreshClaims | None:
+        """The claims on fresh seeds; None where these were not judged."""
+        return read_fresh(self.folder)
+
 
 def verdict(tables: Tables) -> str:
     """Return the result in six lines."""
@@ -56,7 +62,7 @@ def verdict(tables: Tables) -> str:
     seeds = int(tables("claims")["seeds"].max())
     lines = [
         f"**Claims.** Of the paper's 20 claims and 3 theory points, {told}, over {seeds} paired seeds "
-        "on the stand-in data ([table](figures/tables/claims.md), [rules](docs/claims.md)).",
+        f"on the stand-in data ([table](figures/tables/claims.md), [rules](docs/claims.md)){_second_look(tables)}.",
         f"**BAF.** {_accuracies(tables, 'baf')} ([figure](figures/baf_global_client_metrics.png)).",
         f"**Genome.** {_accuracies(tables, 'genome')} ([figure](figures/genome_global_client_metrics.png)).",
         f"**What does the work.** {_links(tables)} ([figure](figures/attribution.png)).",
@@ -72,6 +78,20 @@ def _counts(claims: pd.DataFrame) -> str:
     return ", ".join(
         f"{counts[name]} {words[int(counts[name] > 1)]}" for name, words in VERDICTS.items() if name in counts
     )
+
+
+def _second_look(tables: Tables) -> str:
+    """Return how many claims remain undecided after the second look, where there was one."""
+    fresh = tables.fresh
+    if fresh is None:
+        return ""
+    left = remaining_text(fresh.remaining(_verdicts(tables)))
+    return f"; {left} after a second look on {fresh.seeds} fresh seeds ([table](figures/tables/follow_up.md))"
+
+
+def _verdicts(tables: Tables) -> dict[str, str]:
+    claims = tables("claims")
+    return dict(zip(claims["id"].astype(str), claims["verdict"], strict=True))
 
 
 def _last_round(tables: Tables) -> dict[tuple[str, str, str], pd.Series]:
@@ -138,11 +158,17 @@ def final_metrics(tables: Tables) -> str:
 
 
 def claims(tables: Tables) -> str:
-    """Return which claims have each verdict, on the stand-ins and on the samples of the real files."""
-    lines = ["| | stand-in data | samples of the real files |", "|---|---|---|"]
-    found = [tables(name) for name in ("claims", "real/claims")]
+    """Return which claims have each verdict, on the stand-ins, on fresh seeds and on the samples of the real files."""
+    first, real, fresh = _verdicts(tables), tables("real/claims"), tables.fresh
+    columns = {"stand-in data": first}
+    if fresh is not None:
+        columns["of the undecided, on fresh seeds"] = {claim: fresh.of(claim, told) for claim, told in first.items()}
+    columns["samples of the real files"] = dict(zip(real["id"].astype(str), real["verdict"], strict=True))
+    lines = ["| | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
     for verdict in VERDICTS:
-        cells = [", ".join(table.loc[table["verdict"] == verdict, "id"].astype(str)) or "none" for table in found]
+        cells = [
+            ", ".join(claim for claim, told in found.items() if told == verdict) or "none" for found in columns.values()
+        ]
         lines.append(f"| {verdict} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -25,6 +25,7 @@ from qfl_core.base.errors import ConfigError, did_you_mean, one_line
 from qfl_core.base.options import Parser, read_value
 from qfl_core.base.paths import results_dir
 from qfl_core.config import MAX_SEED, PROFILE_KEYS, load_profile, read_profile, seed_range
+from tools.kernel_ports import hold_ports
 from tools.planned import Remaining, planned_configs, runs_left
 from tools.whole_bar import WholeBar, whole_bar
 
@@ -104,6 +105,7 @@ def run(notebook: Path, output: Path, values: dict[str, object], whole: bool = F
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTHONWARNINGS", NO_WIDGETS)
+    hold_ports()  # because make runs two notebooks at a time
     profile = str(values["profile"])
     settings, results = load_profile(profile), results_dir(profile)
     runs = len(runs_left(planned_configs(notebook.name, settings, values), results))

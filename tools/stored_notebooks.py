@@ -66,7 +66,8 @@ def small_picture(png: str) -> str:
     """Return a picture (base64 of a PNG) with :data:`COLOURS` colours; the files in figures/ keep all of theirs."""
     packed = io.BytesIO()
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    # This method keeps the colours of thin lines; the usual one gives them those of larger areas.
+    picture.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
     return base64.b64encode(packed.getvalue()).decode("ascii")
 
 
@@ -98,7 +99,7 @@ def store(executed: Path, folder: Path = NOTEBOOKS) -> None:
 
 
 def main(names: Sequence[str]) -> int:
-    """Store the outputs of all these notebooks; the first that does not fit is told in one line."""
+    """Store the outputs of all these notebooks; for the first that does not fit, say why in one line."""
     try:
         for name in names:
             store(Path(name))

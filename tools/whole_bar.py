@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -106,9 +106,12 @@ _END = b"\x04"
 
 
 def _listen(pipe: int, shown: WholeBar) -> None:
-    while not (text := os.read(pipe, 65536)).endswith(_END):
-        shown.heard(text.decode("utf-8", errors="replace"))
-    shown.heard(text.decode("utf-8", errors="replace"))
+    """Read the pipe until its end is told, whatever happens to the bar: a kernel would wait at a full pipe for ever."""
+    text = b""
+    while not text.endswith(_END):
+        text = os.read(pipe, 65536)
+        with suppress(Exception):
+            shown.heard(text.decode("utf-8", errors="replace"))
 
 
 @contextmanager

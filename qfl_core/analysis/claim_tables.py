@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
 
+from qfl_core.analysis.fresh_claims import FreshClaims, read_fresh
 from qfl_core.analysis.part_tests import HOLDS
 from qfl_core.analysis.real_claims import RealClaims, read_real
 from qfl_core.analysis.single_run import SingleRun
-from qfl_core.analysis.tables import csv_text, markdown
-from qfl_core.analysis.verdicts import MISSING, VERDICTS, PartResult, Verdict
+from qfl_core.analysis.tables import as_written, csv_text, markdown
+from qfl_core.analysis.verdicts import MISSING, UNDECIDED, PartResult, Verdict, counted_verdicts
+from qfl_core.base.errors import AnalysisError
 from qfl_core.base.files import write_text
 from qfl_core.base.numbers import interval, number, rounded, significant
 
@@ -21,6 +23,13 @@ from qfl_core.base.numbers import interval, number, rounded, significant
 CONDITIONAL = "†"
 #: One run is called likely to show a claim above this share of the seeds.
 _MOST = 0.8
+PAGE = "claims.md"
+#: Columns of text, of which some begin with digits or are empty.
+_WORDS = ("id", "part", "untrained", "source", "rule", "note", "interval", "parts_holding")
+_SECOND_LOOK = (
+    " Fresh seeds: the verdict of the second look, on seeds of its own and with another 5 % of its own, on claims that "
+    "are undecided here ([numbers](follow_up.md))."
+)
 
 
 class NumbersRow(Protocol):
@@ -58,6 +67,7 @@ class ClaimRow(NumbersRow, Protocol):
 class PartRow(NumbersRow, Protocol):
     """A row of :func:`parts_table`."""
 
+    id: str
     part: str
     untrained: str
     text: str
@@ -162,15 +172,29 @@ def claims_markdown(verdicts: Sequence[Verdict], real: RealClaims | None = None)
 
     ``real`` puts the verdicts and numbers on real samples beside ours.
     """
-    told = [f"{_counted([verdict.verdict for verdict in verdicts])}."]
+    return page(claims_table(verdicts), parts_table(verdicts), real)
+
+
+def page(
+    claims: pd.DataFrame, parts: pd.DataFrame, real: RealClaims | None = None, fresh: FreshClaims | None = None
+) -> str:
+    """Return the tables of claims and of parts as Markdown, see :func:`claims_markdown`.
+
+    ``fresh`` puts the verdicts and numbers on fresh seeds beside those of claims that are undecided.
+    """
+    verdicts = dict(zip(claims["id"], claims["verdict"], strict=True))
+    told = [f"{counted_verdicts(list(verdicts.values()))}."]
+    if fresh is not None:
+        told.append(fresh.told(verdicts))
     if real is not None:
-        told.append(f"On the real samples: {_counted([real.verdict(v.claim.id) for v in verdicts])}.")
-    told.append(_likely_shown(verdicts))
+        told.append(f"On the real samples: {counted_verdicts([real.verdict(claim) for claim in verdicts])}.")
+    told.append(_likely_shown(claims))
     rows = [
         {
             "": row.id,
             "claim": row.claim,
             "verdict": f"**{row.verdict}**{CONDITIONAL if row.conditional else ''}",
+            **({} if fresh is None else {"fresh seeds": fresh.of(row.id, row.verdict)}),
             **({} if real is None else {"real sample": real.verdict(row.id)}),
             "parts": row.parts_holding,
             "deciding part": row.deciding_part,
@@ -179,45 +203,46 @@ def claims_markdown(verdicts: Sequence[Verdict], real: RealClaims | None = None)
             "untrained": row.untrained,
             "data": row.source,
         }
-        for row in cast(Iterable[ClaimRow], claims_table(verdicts).itertuples())
+        for row in cast(Iterable[ClaimRow], claims.itertuples())
     ]
+    second = "" if fresh is None else _SECOND_LOOK
     return (
         f"{' '.join(told)}\n\nOurs is the mean over paired seeds of the deciding part with its 95 % interval; p is the "
         "test's for the verdict, corrected so that all verdicts together keep 5 %. The margin is the "
         "smallest effect worth claiming; *absent* means that an effect as large is excluded. "
         "One run: the share of seeds in which one run alone shows the whole pattern. Untrained: how many parts the "
         "initial weights pass in DUQFL-Prox's place, of those that round 0 has a number for. "
-        f"{CONDITIONAL} conditional on the reading: the protocol search used numbers that this claim tests.\n\n"
-    ) + f"{markdown(pd.DataFrame(rows))}\n## All parts\n\n{_parts_markdown(verdicts, real)}"
+        f"{CONDITIONAL} conditional on the reading: the protocol search used numbers that this claim tests.{second}\n\n"
+    ) + f"{markdown(pd.DataFrame(rows))}\n## All parts\n\n{_parts_markdown(parts, verdicts, real, fresh)}"
 
 
-def _counted(verdicts: Sequence[str]) -> str:
-    counts = {name: verdicts.count(name) for name in VERDICTS}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-
-
-def _likely_shown(verdicts: Sequence[Verdict]) -> str:
+def _likely_shown(claims: pd.DataFrame) -> str:
     """Return one sentence on what a reader of one run would have concluded."""
-    asked = [verdict for verdict in verdicts if verdict.single.seeds]
-    if not asked:
+    asked = claims[claims["single_run"].notna()]
+    if asked.empty:
         return ""
-    holding = [verdict for verdict in asked if verdict.verdict == HOLDS]
-    others = [verdict for verdict in asked if verdict.verdict != HOLDS]
-    lucky = sum(verdict.single.share for verdict in others)
-    steady = sum(verdict.single.share > _MOST for verdict in holding)
+    holding, others = asked[asked["verdict"] == HOLDS], asked[asked["verdict"] != HOLDS]
     return (
-        f"One run alone shows the whole pattern in more than {_MOST:.0%} of the seeds for {steady} of the "
-        f"{len(holding)} claims on runs that hold; of the {len(others)} others, one run shows "
-        f"{number(lucky, 1)} on average by luck."
+        f"One run alone shows the whole pattern in more than {_MOST:.0%} of the seeds for "
+        f"{(holding['single_run'] > _MOST).sum()} of the {len(holding)} claims on runs that hold; of the {len(others)} "
+        f"others, one run shows {number(others['single_run'].sum(), 1)} on average by luck."
     )
 
 
-def _parts_markdown(verdicts: Sequence[Verdict], real: RealClaims | None) -> str:
+def _parts_markdown(
+    parts: pd.DataFrame, verdicts: Mapping[str, str], real: RealClaims | None, fresh: FreshClaims | None
+) -> str:
     rows: list[dict[str, object]] = []
-    for row in cast(Iterable[PartRow], parts_table(verdicts).itertuples()):
+    for row in cast(Iterable[PartRow], parts.itertuples()):
         beside: dict[str, object] = {}
+        if fresh is not None:
+            asked = verdicts[row.id] == UNDECIDED
+            beside |= {
+                "fresh seeds [95 %]": fresh.shown(row.part) if asked else "",
+                "on fresh seeds": fresh.part_verdict(row.part) if asked else "",
+            }
         if real is not None:
-            beside = {"real [95 %]": real.shown(row.part), "on real": real.part_verdict(row.part)}
+            beside |= {"real [95 %]": real.shown(row.part), "on real": real.part_verdict(row.part)}
         small = " (small)" if row.small else ""
         rows.append(
             {
@@ -266,12 +291,36 @@ def write_claims(verdicts: Sequence[Verdict], folder: str | Path) -> list[Path]:
     """Write the tables of claims, parts and values as CSV, and claims.md, whole or not at all; return their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    claims, parts = as_written(claims_table(verdicts)), as_written(parts_table(verdicts))
     texts = {
-        "claims.csv": csv_text(claims_table(verdicts)),
-        "claim_parts.csv": csv_text(parts_table(verdicts)),
+        "claims.csv": csv_text(claims),
+        "claim_parts.csv": csv_text(parts),
         "claim_values.csv": csv_text(values_table(verdicts)),
-        "claims.md": claims_markdown(verdicts, read_real(folder)),
+        PAGE: page(claims, parts, read_real(folder), read_fresh(folder)),
     }
     for name, text in texts.items():
         write_text(folder / name, text)
     return [folder / name for name in texts]
+
+
+def read_claims(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the tables of claims and of parts that :func:`write_claims` wrote; a word that is missing is empty.
+
+    Raises
+    ------
+    AnalysisError
+        When one of them is not there.
+    """
+    found = []
+    for name in ("claims.csv", "claim_parts.csv"):
+        if not (folder / name).is_file():
+            raise AnalysisError(f"{folder / name} is not there; `make reproduce` writes it")
+        table = pd.read_csv(folder / name, dtype=dict.fromkeys(_WORDS, str))
+        found.append(table.fillna({word: "" for word in _WORDS if word in table}))
+    return found[0], found[1]
+
+
+def rewrite_page(folder: Path) -> Path:
+    """Write claims.md anew from the tables beside it, with what now stands beside them; return its path."""
+    write_text(folder / PAGE, page(*read_claims(folder), read_real(folder), read_fresh(folder)))
+    return folder / PAGE

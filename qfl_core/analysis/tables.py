@@ -202,9 +202,12 @@ def write_table(table: pd.DataFrame, name: str, folder: Path, note: str = "") ->
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV; numbers have six significant digits (:func:`qfl_core.base.numbers.rounded`)."""
-    return table.map(lambda value: rounded(value) if isinstance(value, float) else value).to_csv(
-        index=False, lineterminator="\n"
-    )
+    return as_written(table).to_csv(index=False, lineterminator="\n")
+
+
+def as_written(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its numbers as CSV has them, so that it equals the table that is read back."""
+    return table.map(lambda value: rounded(value) if isinstance(value, float) else value)
 
 
 def markdown(table: pd.DataFrame) -> str:

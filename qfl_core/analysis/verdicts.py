@@ -119,6 +119,12 @@ class Verdict:
         return min(self.p_holds, by_parts)
 
 
+def counted_verdicts(verdicts: Sequence[str]) -> str:
+    """Return how many claims have each verdict: ``13 holds, 1 fails``."""
+    counts = {name: verdicts.count(name) for name in VERDICTS}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
 def judge(
     studies: Mapping[str, Sequence[RunResult]],
     hardware: pd.DataFrame | None = None,

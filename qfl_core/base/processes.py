@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -29,5 +30,13 @@ def in_processes(
         # thread of joblib's: where warnings are errors, it would end that thread, and the results would never come.
         warnings.filterwarnings("ignore", REPLACED, UserWarning)
         order = "generator" if ordered else "generator_unordered"
-        parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1)
+        # joblib keeps its workers. Where modules can be found elsewhere since they started, it takes new ones, because
+        # a worker that cannot import what it is sent breaks all of them.
+        path = {"initializer": _look_in, "initargs": (tuple(sys.path),)}
+        parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, **path)
         yield from parallel(joblib.delayed(function)(*one) for one in arguments)
+
+
+def _look_in(path: tuple[str, ...]) -> None:
+    """Let a worker find modules where the process that started it does."""
+    sys.path[:] = path

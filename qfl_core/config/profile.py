@@ -22,7 +22,7 @@ STUDY_SEEDS = "study_seeds"
 #: What it may hold besides: sections with the settings of one notebook, named in that notebook's parameters cell.
 SECTION_KEYS = {"attribution", "protocol", "sensitivity", "extensions", "attacks", "privacy", "hardware"}
 #: Sections with the settings of one command, which no notebook runs.
-COMMAND_KEYS = {"controllers"}
+COMMAND_KEYS = {"controllers", "follow_up"}
 #: The most seeds that a range may hold.
 MAX_SEEDS = 10_000
 #: The name of another profile of the folder; what a file does not say itself is as in that profile.

@@ -8,14 +8,16 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
 
 from qfl_core.analysis.differences import HIGHER, LOWER
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, TRACK_COLOURS, TRACK_MARKERS, offsets, steady
+from qfl_core.figures.style import SAFE, TRACK_COLOURS, TRACK_MARKERS, offsets, steady, track_title
 from qfl_core.studies.attacks import DEFENCES, HONEST, UNDEFENDED, VARIED, AttackStudy
 
 COLOURS = dict(zip(DEFENCES, ("0.2", SAFE[9], SAFE[2], SAFE[4], SAFE[3], SAFE[6], SAFE[5]), strict=True))
 MARKS = {HIGHER: "+", LOWER: "−"}
+_SIGNS = "+ or −: shown to be better or worse than the mean;\nin its own column, −: the attack is shown to harm"
 
 
 def attacks(found: AttackStudy) -> Sheet:
@@ -26,14 +28,14 @@ def attacks(found: AttackStudy) -> Sheet:
         mine = table[(table["track"] == track) & table["share"].isin([0.0, found.share])]
         judged = differences[differences["track"] == track]
         panels[f"attacks_{track.replace('-', '_')}"] = partial(
-            _matrix, table=mine, judged=judged, title=f"{track}, {found.share:.0%} bad clients"
+            _matrix, table=mine, judged=judged, title=f"{track_title(track)}, {found.share:.0%} bad clients"
         )
     costs = differences[differences["compared"] == "cost"]
     panels["attacks_cost"] = partial(_costs, table=costs, tracks=tuple(found.studies))
     first = next(iter(found.studies))
     varied = table[(table["track"] == first) & table["attack"].isin([VARIED, HONEST])]
     if varied["share"].nunique() > 2:
-        panels["attacks_share"] = partial(_shares, table=varied, title=f"{first}, {VARIED}")
+        panels["attacks_share"] = partial(_shares, table=varied, title=f"{track_title(first)}, {VARIED}")
     return Sheet("attacks", panels, found.facts, size=(4.6, 3.4), columns=2, legend=5)
 
 
@@ -52,6 +54,7 @@ def _matrix(axis: Axes, table: pd.DataFrame, judged: pd.DataFrame, title: str) -
     axis.set_xticks(range(len(defences)), defences, rotation=30, ha="right", fontsize=7)
     axis.set_yticks(range(len(attacks)), ["nobody attacks" if a == HONEST else a for a in attacks], fontsize=7)
     axis.grid(visible=False)
+    axis.set_xlabel(_SIGNS, fontsize=7)
     axis.set_title(f"{title}: global accuracy")
 
 
@@ -61,7 +64,7 @@ def _costs(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
         mine = table[table["track"] == track].set_index("defence").loc[defences]
         ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
         line = {"color": TRACK_COLOURS[track], "fmt": TRACK_MARKERS[track], "markersize": 4, "linewidth": 1.1}
-        axis.errorbar(mine["mean"], np.arange(len(defences)) + offset, xerr=ends, label=track, **line)
+        axis.errorbar(mine["mean"], np.arange(len(defences)) + offset, xerr=ends, label=track_title(track), **line)
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.set_yticks(range(len(defences)), defences, fontsize=7)
     axis.set_ylim(len(defences) - 0.5, -0.5)
@@ -76,3 +79,5 @@ def _shares(axis: Axes, table: pd.DataFrame, title: str) -> None:
         line = {"linestyle": "--", "zorder": 3} if defence == UNDEFENDED else {"linestyle": "-"}
         axis.plot(mine["share"], mine["mean"], marker=".", color=colour, linewidth=1.2, label=defence, **line)
     axis.set(title=title, xlabel="share of colluding clients", ylabel="global accuracy")
+    axis.set_xticks(sorted(set(table["share"])))
+    axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, TRACK_COLOURS, Look, half_width, steady
+from qfl_core.figures.style import SAFE, TRACK_COLOURS, Look, half_width, steady, track_title
 from qfl_core.studies.attribution import METRICS, NAMES, OTHER, OWN, PARTS, WHOLE, Attribution
 
 #: Verdicts as signs that stand after a difference, and as markers of the legend.
@@ -23,23 +23,28 @@ _SHOWN = tuple(metric for metric in METRICS if metric != "called_positive")
 
 
 def attribution(found: Attribution) -> Sheet:
-    """Return one row of panels per track: the levels of five metrics, and the parts of the differences in accuracy."""
+    """Return one column of panels per track: the levels of five metrics, and the parts of the gains in accuracy."""
     levels, differences, parts = steady(found.levels), steady(found.differences), steady(found.parts)
+    names = {track: f"attribution_{track.replace('-', '_')}" for track in found.tracks}
     panels: dict[str, Panel] = {}
-    for track in found.tracks:
-        name = f"attribution_{track.replace('-', '_')}"
-        for metric in _SHOWN:
+    for metric in _SHOWN:
+        for place, (track, name) in enumerate(names.items()):
             panels[f"{name}_{metric.removeprefix('test_')}"] = partial(
                 _levels,
                 levels=_rows(levels, track, metric=metric),
                 differences=_rows(differences, track, metric=metric),
-                title=f"{track}: {METRICS[metric]}",
+                title=f"{_upper(METRICS[metric])}, {track_title(track)}",
                 colour=TRACK_COLOURS[track],
-                named=metric == _SHOWN[0],
+                named=place == 0,
             )
+    for place, (track, name) in enumerate(names.items()):
         mine = parts[(parts["track"] == track) & (parts["validation"] == OWN)]
-        panels[f"{name}_parts"] = partial(_parts, parts=mine, track=track)
-    return Sheet("attribution", panels, found.facts, size=(2.35, 2.05), columns=len(_SHOWN) + 1, legend=6)
+        panels[f"{name}_parts"] = partial(_parts, parts=mine, track=track, named=place == 0)
+    return Sheet("attribution", panels, found.facts, size=(2.45, 1.75), columns=len(names), legend=4)
+
+
+def _upper(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _rows(table: pd.DataFrame, track: str, metric: str) -> pd.DataFrame:
@@ -64,19 +69,20 @@ def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: 
             continue
         words = f"{number(row['mean'], signed=True)} {SIGNS[row['verdict']][0]}"
         place = (0.985, NAMES.index(row["link"]))
-        look: Look = {"ha": "right", "va": "center", "fontsize": 6, "color": "0.15"}
+        look: Look = {"ha": "right", "va": "center", "fontsize": 6.5, "color": "0.15"}
         axis.annotate(words, place, xycoords=("axes fraction", "data"), **look)
     for verdict in dict.fromkeys(differences["verdict"]):
         sign: Look = {"marker": SIGNS[verdict][1], "linestyle": "none", "color": "0.15", "markersize": 5}
         axis.plot([], [], label=f"change from the row above: {verdict}", **sign)
     low, high = axis.get_xlim()
-    axis.set_xlim(low, high + 0.55 * (high - low))
-    axis.xaxis.set_major_locator(MaxNLocator(4))
+    ticks = MaxNLocator(3).tick_values(low, high)
+    axis.set_xlim(low, high + 0.6 * (high - low))  # room for the words
+    axis.set_xticks([tick for tick in ticks if low <= tick <= high])
     _links(axis, named)
-    axis.set_title(title, fontsize=8)
+    axis.set_title(title, fontsize=7.5)
 
 
-def _parts(axis: Axes, parts: pd.DataFrame, track: str) -> None:
+def _parts(axis: Axes, parts: pd.DataFrame, track: str, named: bool) -> None:
     """Draw the two parts of every difference in global accuracy; they add up to it."""
     rows = parts[parts["link"] != WHOLE]
     error = {"ecolor": "0.3", "elinewidth": 0.8}
@@ -86,8 +92,8 @@ def _parts(axis: Axes, parts: pd.DataFrame, track: str) -> None:
         axis.barh(y, mine["mean"], 0.36, xerr=half_width(mine), color=colour, error_kw=error, label=PARTS[part])
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
-    _links(axis, False)
-    axis.set_title(f"{track}: parts of the gain", fontsize=8)
+    _links(axis, named)
+    axis.set_title(f"Parts of the gain, {track_title(track)}", fontsize=7.5)
 
 
 def _links(axis: Axes, named: bool) -> None:

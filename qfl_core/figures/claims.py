@@ -122,7 +122,8 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
             axis.plot(row.paper, y, **_PAPER)
         axis.plot(row.bound, y, marker="|", color="0.6", markersize=7, zorder=1)
         words = row.verdict + (" (small)" if row.small else "")
-        words += "" if np.isnan(row.p_corrected) else f", p {number(row.p_corrected)}"
+        if not np.isnan(row.p_corrected):
+            words += ", p < 0.001" if row.p_corrected < 0.001 else f", p {number(row.p_corrected)}"
         place: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         axis.annotate(words, (1.01, y), fontsize=6.5, color=colour, weight="bold", **place)
     axis.margins(x=0.08)
@@ -140,7 +141,7 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
     axis.tick_params(axis="x", labelsize=7)
     axis.grid(axis="y", visible=False)
     axis.set_title(title, loc="left", fontsize=8)
-    axis.set_xlabel(xlabel, fontsize=7, labelpad=1)
+    axis.set_xlabel(xlabel, fontsize=7, labelpad=2)
     _key(axis, rows)
 
 

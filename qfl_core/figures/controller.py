@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from qfl_core.analysis.variation import variation, variation_text
 from qfl_core.base.numbers import rounded, significant
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.figures.results import curve, curves_of, titled
+from qfl_core.figures.results import BANDS, curve, curves_of, over_rounds, titled
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SteadyLogScale, steady
+from qfl_core.figures.style import METHOD_COLOURS, Look, SteadyLogScale, steady
 from qfl_core.runs.study import Study
 
 _PROX = METHOD_COLOURS["duqfl-prox"]
@@ -116,9 +116,12 @@ def _variation_texts(trace: pd.DataFrame) -> dict[str, str]:
 
 def _by_unfold(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale | None, text: str) -> None:
     column = means.columns[-1]
-    sns.lineplot(means, x="round", y=column, hue="unfold", palette="viridis", errorbar=None, legend="full", ax=axis)
+    unfolds = means["unfold"].nunique()
+    colours = sns.color_palette("viridis", unfolds + 1)[:unfolds]  # without the yellow, which is pale on white
+    look: Look = {"palette": colours, "errorbar": None, "legend": "full", "linewidth": 1.3}
+    sns.lineplot(means, x="round", y=column, hue="unfold", ax=axis, **look)
     axis.set(title=title, ylabel="")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    over_rounds(axis, means)
     _told(axis, "round", text)
     if scale is not None:
         rate_axis(axis, scale, "y")
@@ -165,10 +168,12 @@ def _heatmap(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale, text
     # Colours are linear in the logarithm, whose last digits differ between processors and are taken off.
     colours = steady((means / scale.initial).apply(np.log))
     furthest = math.log(scale.factor)
-    look = {"cmap": "vlag", "vmin": -furthest, "vmax": furthest, "annot_kws": {"fontsize": 7}, "linewidths": 0.5}
+    written = {"fontsize": 7, "color": "0.1"}
+    look = {"cmap": "vlag", "vmin": -furthest, "vmax": furthest, "annot_kws": written, "linewidths": 0.5}
     ends = {"ticks": [share * furthest for share in (-1, -0.5, 0, 0.5, 1)]}
     names = {"format": FuncFormatter(lambda value, _: significant(scale.initial * math.exp(value), 2))}
-    sns.heatmap(colours, ax=axis, annot=means, fmt=".4f", cbar_kws=ends | names, **look)
+    sns.heatmap(colours, ax=axis, annot=means, fmt=".3f", cbar_kws=ends | names, **look)
+    axis.tick_params(axis="y", rotation=0)
     axis.set_title(title)
     _told(axis, "unfold", text)
 
@@ -181,9 +186,11 @@ def loss_shift_trace(study: Study) -> Sheet:
         "param_shift_over_rounds": partial(
             _shift, found=curves_of(moved, "displacement", ()), title=titled("Parameter shift", study.track)
         ),
-        "scatter_lr_pert_loss_delta": partial(_reduction_scatter, trace=trace[["eta", "delta", "reduction"]]),
+        "scatter_lr_pert_loss_delta": partial(
+            _reduction_scatter, trace=trace[["eta", "delta", "reduction"]], track=study.track
+        ),
     }
-    return Sheet("loss_shift_trace", panels, study.facts, size=(4.5, 3.4))
+    return Sheet("loss_shift_trace", panels, (*study.facts, BANDS), size=(4.5, 3.4))
 
 
 def _shift(axis: Axes, found: pd.DataFrame, title: str) -> None:
@@ -195,20 +202,26 @@ def _shift(axis: Axes, found: pd.DataFrame, title: str) -> None:
 _MOST_POINTS = 20_000
 
 
-def _reduction_scatter(axis: Axes, trace: pd.DataFrame) -> None:
-    shown = trace
+def _reduction_scatter(axis: Axes, trace: pd.DataFrame, track: str) -> None:
+    shown, told = trace, "one point per unfold"
     if len(trace) > _MOST_POINTS:
         chosen = stream(0, "scatter").choice(len(trace), _MOST_POINTS, replace=False, shuffle=False)
         shown = trace.iloc[np.sort(chosen)]
-        told = f"{_MOST_POINTS:,} of {len(trace):,} unfolds, drawn at random"
-        axis.text(0.98, 0.02, told, transform=axis.transAxes, ha="right", fontsize=7, color="0.4")
-    points = axis.scatter(
-        shown["eta"], shown["reduction"], c=shown["delta"], s=5, alpha=0.5, cmap="viridis", rasterized=True
-    )
+        told += f", {_MOST_POINTS:,} of {len(trace):,}, drawn at random"
+    # Colours are linear in the logarithm, because most perturbations lie close together near the lower end.
+    colours = np.round(np.log(shown["delta"].to_numpy()), 9)
+    look: Look = {"s": 4, "alpha": 0.6, "linewidths": 0, "cmap": "viridis", "rasterized": True}
+    points = axis.scatter(shown["eta"], shown["reduction"], c=colours, **look)
     axis.axhline(0, color="0.4", linewidth=0.8)
     share = (trace["reduction"] > 0).mean()
-    axis.set(title=f"{share:.0%} of unfolds reduce the loss", xlabel="learning rate η", ylabel="loss reduction ΔL")
-    axis.figure.colorbar(points, ax=axis, label="perturbation δ")
+    axis.set(title=titled(f"{share:.0%} of unfolds reduce the loss", track), ylabel="loss reduction ΔL")
+    _told(axis, "learning rate η", told)
+    ticks = [value for value in (0.01, 0.03, 0.1, 0.3, 1.0) if colours.min() <= math.log(value) <= colours.max()]
+    places = [round(math.log(value), 9) for value in ticks]
+    bar = axis.figure.colorbar(points, ax=axis, label="perturbation δ", ticks=places)
+    bar.ax.set_yticklabels([significant(value, 2) for value in ticks])
+    if bar.solids is not None:
+        bar.solids.set_alpha(1)
 
 
 def unfold_level_behaviour(study: Study) -> Sheet:
@@ -216,7 +229,9 @@ def unfold_level_behaviour(study: Study) -> Sheet:
     trace = with_reduction(study.table("client_trace"))
     means = trace.groupby("unfold")[["eta", "delta", "reduction"]].mean()
     panels: dict[str, Panel] = {
-        "eta_delta_loss_reduction_by_unfold": partial(_normalised, shares=steady(means / means.abs().max())),
+        "eta_delta_loss_reduction_by_unfold": partial(
+            _normalised, shares=steady(means / means.abs().max()), track=study.track
+        ),
         "selected_unfold_distribution": partial(
             _unfold_shares, shares=unfold_shares(trace), title=titled("Selected unfold", study.track)
         ),
@@ -224,9 +239,9 @@ def unfold_level_behaviour(study: Study) -> Sheet:
     return Sheet("unfold_level_behaviour", panels, study.facts, size=(4.5, 3.4))
 
 
-def _normalised(axis: Axes, shares: pd.DataFrame) -> None:
+def _normalised(axis: Axes, shares: pd.DataFrame, track: str) -> None:
     for column, label, marker in zip(shares, ("η", "δ", "loss reduction ΔL"), "osD", strict=True):
         axis.plot(shares.index, shares[column], marker=marker, label=label)
     axis.axhline(0, color="0.4", linewidth=0.8)
-    axis.set(title="Normalised η, δ and loss reduction", xlabel="unfold", ylabel="share of the largest")
+    axis.set(title=titled("Normalised η, δ and loss reduction", track), xlabel="unfold", ylabel="share of the largest")
     axis.set_xticks(shares.index)

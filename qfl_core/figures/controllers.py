@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 
 from qfl_core.base.numbers import significant
-from qfl_core.figures.results import TRACK_TITLES
+from qfl_core.figures.results import BANDS, round_ticks
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE, Look, SteadyLogScale, steady
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, Look, SteadyLogScale, steady, track_title
 from qfl_core.studies.controllers.plan import (
     BOTH,
     CALIBRATED,
@@ -44,8 +44,7 @@ _SCORES = {"accuracy": "test accuracy", "roc_auc": "test ROC-AUC"}
 
 def task_title(task: str) -> str:
     """Return the title of a task: the name of its track, and whether the engine is noisy."""
-    track = task.removesuffix(NOISY)
-    name = {**TRACK_TITLES, "breast-cancer": "breast cancer"}.get(track, track)
+    name = track_title(task.removesuffix(NOISY))
     return f"{name[0].upper()}{name[1:]}{NOISY if task.endswith(NOISY) else ''}"
 
 
@@ -66,7 +65,7 @@ def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet
             goal=float(told["goal"]),
             score=_SCORES[str(told["score"])],
         )
-    return Sheet(name, panels, tables.facts, size=(3.3, 2.9), columns=4, legend=5)
+    return Sheet(name, panels, (*tables.facts, BANDS), size=(3.0, 2.6), columns=4, legend=5)
 
 
 def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, score: str) -> None:
@@ -74,11 +73,16 @@ def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, score: st
         mine = curves[curves["method"] == method]
         if len(mine):
             axis.plot(mine["circuits"], mine["mean"], label=method, linewidth=1.4, **line)
-            band: dict[str, Any] = {"color": line["color"], "alpha": 0.12, "linewidth": 0}
+            band: dict[str, Any] = {"color": line["color"], "alpha": 0.09, "linewidth": 0}
             axis.fill_between(mine["circuits"], mine["low"].clip(0, 1), mine["high"].clip(0, 1), **band)
     axis.axhline(goal, color="0.35", linewidth=0.8, linestyle=(0, (9, 2)), label="95 % of logistic regression")
     axis.axvline(1, color="0.7", linewidth=0.8)
-    axis.set(title=title, xlabel="circuits, constant 0.13 = 1", ylabel=score, xlim=(0, float(curves["circuits"].max())))
+    axis.set(
+        title=title,
+        xlabel="circuits (1: a run of constant 0.13)",
+        ylabel=score,
+        xlim=(0, float(curves["circuits"].max())),
+    )
     axis.xaxis.set_major_locator(MultipleLocator(0.5))
     shown = [*curves["mean"], goal]
     axis.set_ylim(max(0.0, min(shown) - 0.05), min(1.0, max(shown) + 0.05))
@@ -115,4 +119,4 @@ def _rates(axis: Axes, rates: pd.DataFrame, rate: str, title: str, ends: tuple[f
     axis.yaxis.set_major_locator(FixedLocator([place for place in _TICKS if ends[0] <= place <= ends[1]]))
     axis.yaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: significant(value, 2)))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    round_ticks(axis)

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from qfl_core.data.splits import Splits
+from qfl_core.figures.results import titled
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import CLASS_COLOURS, Look
+from qfl_core.figures.style import CLASS_COLOURS, Look, track_title
 
 
 def encoding_against_position(
@@ -32,7 +34,8 @@ def _position(axis: Axes, name: str, found: tuple[np.ndarray, np.ndarray, np.nda
         mine = label == value
         axis.scatter(position[mine], angle[mine], s=3, alpha=0.5, color=CLASS_COLOURS[value], rasterized=True)
         axis.scatter([], [], s=30, color=CLASS_COLOURS[value], label=kind)  # a marker that the legend can show
-    axis.set(title=name, xlabel="position in the file list", ylabel="first feature (angle)")
+    axis.set(title=titled(name, "genome"), xlabel="position in the file list", ylabel="first feature (angle)")
+    axis.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Sheet:
@@ -47,17 +50,19 @@ def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[s
 def _density(axis: Axes, splits: Splits, column: int, class_names: tuple[str, str]) -> None:
     for value, name in enumerate(class_names):
         angle = splits.train.X[splits.train.y == value, column]
-        sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=name, fill=True, alpha=0.25, cut=0)
-    axis.set(title=f"feature {column + 1}", xlabel="angle", ylabel="density")
+        label = f"{name} ({len(angle):,} rows)"
+        sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=label, fill=True, alpha=0.25, cut=0)
+    axis.set(title=titled(f"Feature {column + 1}", "baf"), xlabel="angle", ylabel="density")
 
 
 def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, ...]) -> Sheet:
     """Return label share and chunk size of every client and round, from :meth:`Partition.table`."""
     share: Look = {"values": "share_of_label_1", "vmax": 1, "cmap": "vlag", "fmt": ".2f", "label": "share of label 1"}
     size: Look = {"values": "samples", "vmax": None, "cmap": "Blues", "fmt": "d", "label": "samples"}
+    told = f"{track_title(dataset)}, {split.replace('-', ' ')}"
     panels = {
-        f"{dataset}_label_mix": partial(_mix, table=table, title=f"{dataset}, {split}: label mix", **share),
-        f"{dataset}_quantity_mix": partial(_mix, table=table, title=f"{dataset}, {split}: quantity mix", **size),
+        f"{dataset}_label_mix": partial(_mix, table=table, title=f"Label mix, {told}", **share),
+        f"{dataset}_quantity_mix": partial(_mix, table=table, title=f"Quantity mix, {told}", **size),
     }
     return Sheet(f"{dataset}_client_mix", panels, facts, size=(4.5, 3.2))
 
@@ -72,9 +77,12 @@ def _mix(axis: Axes, table: pd.DataFrame, title: str, values: str, label: str, *
         annot=wide.shape[1] <= 12,  # more numbers would run into each other
         annot_kws={"fontsize": 7},
         linewidths=0.5,
+        xticklabels=-(-wide.shape[1] // 10),
+        yticklabels=-(-wide.shape[0] // 20),
         **heatmap,
     )
-    axis.set_title(title)
+    axis.tick_params(axis="both", rotation=0)
+    axis.set(title=title, xlabel="round t (the first is 0)")
 
 
 def leak_audit(table: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
@@ -102,4 +110,5 @@ def _leak(axis: Axes, table: pd.DataFrame, encoding: str) -> None:
         size=7,
     )
     axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1, label="chance")
-    axis.set(title=encoding, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])
+    title = titled(encoding, "genome")
+    axis.set(title=title, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])

@@ -12,9 +12,9 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT
-from qfl_core.figures.results import curves_of, method_curves, reference_lines
+from qfl_core.figures.results import curves_of, method_curves, reference_lines, titled
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import TRACK_COLOURS, TRACK_MARKERS, offsets, steady
+from qfl_core.figures.style import TRACK_COLOURS, TRACK_MARKERS, offsets, steady, track_title
 from qfl_core.studies.extras import BASES, BETTER, METRICS, WORSE, ExtrasStudy
 
 BUNDLED = "breast-cancer"
@@ -36,7 +36,7 @@ def extensions(found: ExtrasStudy) -> Sheet:
         panels["extensions_breast_cancer"] = partial(_curves, curves=curves, references=study.references())
     factors = found.factors[["track", "factor"]]
     panels["extensions_weights"] = partial(_factors, factors=factors, tracks=tracks)
-    return Sheet("extensions", panels, found.facts, size=(3.6, 3.0), columns=3, legend=6)
+    return Sheet("extensions", panels, found.facts, size=(3.6, 3.0), columns=3, legend=7)
 
 
 def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metric: str) -> None:
@@ -48,7 +48,7 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
         y = np.array([rows[extra] for extra in mine["extra"]]) + offset
         ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
         line = {"color": TRACK_COLOURS[track], "fmt": TRACK_MARKERS[track], "markersize": 4, "linewidth": 1.1}
-        axis.errorbar(mine["mean"], y, xerr=ends, label=track, **line)
+        axis.errorbar(mine["mean"], y, xerr=ends, label=track_title(track), **line)
         rings += zip(mine["mean"][shown := mine["verdict"].isin([BETTER, WORSE])], y[shown], strict=True)
         absent = mine["verdict"] == ABSENT
         hollow = {"color": TRACK_COLOURS[track], "markerfacecolor": "white", "markersize": 4, "linestyle": "none"}
@@ -60,7 +60,7 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     labels = [f"{method_named(extra).label}\n− {method_named(base).label}" for extra, base in BASES.items()]
-    axis.set_yticks(range(len(rows)), labels, fontsize=7)
+    axis.set_yticks(range(len(rows)), labels, fontsize=8)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
     axis.set(title=title, xlabel=f"difference ({'right' if more_is_better else 'left'} is better)")
@@ -69,7 +69,7 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
 def _curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float]) -> None:
     method_curves(axis, curves)
     reference_lines(axis, references)
-    axis.set(title="Breast cancer", ylabel="global accuracy")
+    axis.set(title=titled("Global accuracy", BUNDLED), ylabel="accuracy")
 
 
 def _factors(axis: Axes, factors: pd.DataFrame, tracks: tuple[str, ...]) -> None:
@@ -80,6 +80,6 @@ def _factors(axis: Axes, factors: pd.DataFrame, tracks: tuple[str, ...]) -> None
         style = {"color": TRACK_COLOURS[track], "markersize": 2.5, "alpha": 0.6, "linestyle": "none"}
         axis.plot(place + spread, np.sort(mine), TRACK_MARKERS[track], **style)
     axis.axhline(1, color="0.3", linewidth=0.8)
-    axis.set_xticks(range(len(tracks)), tracks, fontsize=7)
+    axis.set_xticks(range(len(tracks)), map(track_title, tracks), fontsize=8)
     axis.grid(visible=False, axis="x")
-    axis.set(title="Learned weights", ylabel="Θᵢ / FedAvg's weight, last round")
+    axis.set(title="Learned weights, last round", xlabel="dataset", ylabel="learned / FedAvg's weight")

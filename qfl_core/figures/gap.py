@@ -7,9 +7,12 @@ from functools import partial
 import pandas as pd
 from matplotlib.axes import Axes
 
+from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.gap import PARTS
+from qfl_core.analysis.paper import PAPER
+from qfl_core.figures.results import PAPER_LABEL, titled
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, half_width, steady
+from qfl_core.figures.style import SAFE, Look, half_width, steady
 
 #: Light where training has no part in it.
 _BARS = {"shift": ("0.75", -0.19), "rest": (SAFE[0], 0.19)}
@@ -43,8 +46,15 @@ def _parts(axis: Axes, table: pd.DataFrame, track: str) -> None:
     axis.errorbar(
         whole["mean"], y, xerr=half_width(whole), fmt="D", markersize=4, linewidth=1, color="0.1", label=PARTS["gap"]
     )
+    printed = {method_named(name).label: value for name, value in PAPER.get((track, "train_test_gap"), {}).items()}
+    rows = [label for label in printed if label in places]
+    if rows:
+        mark: Look = {"marker": "v", "markersize": 6, "color": "white", "markeredgecolor": "0.1", "linestyle": "none"}
+        axis.plot(
+            [printed[label] for label in rows], [places[label] - 0.28 for label in rows], label=PAPER_LABEL, **mark
+        )
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.set_yticks(range(len(labels)), labels)
     axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
-    axis.set(title=f"{track}: what the gap is made of", xlabel="train accuracy − test accuracy, last round")
+    axis.set(title=titled("What the gap is made of", track), xlabel="train accuracy − test accuracy, last round")

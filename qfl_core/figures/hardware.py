@@ -13,6 +13,7 @@ from matplotlib.transforms import Bbox
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.inference import intervals
 from qfl_core.base.numbers import number, significant
+from qfl_core.figures.results import BANDS, round_ticks, titled
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import METHOD_COLOURS, SAFE, SteadyLogScale
 from qfl_core.hardware.pipeline import Validation
@@ -65,7 +66,9 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
     ran = set(rows.loc[rows["curve"] == "execution", "kind"])
     note = "" if ran == {"hardware"} else ": nothing ran on a quantum computer" if ran else ": not executed yet"
     axis.set(title=METHODS[method].label + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    last = rows["checkpoint"].max()
+    axis.set_xlim(-0.03 * last, 1.03 * last)
+    round_ticks(axis)
 
 
 def ibm_workload_evidence(validation: Validation) -> Sheet:
@@ -112,25 +115,26 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
             cell.set_facecolor("0.93")
 
 
-def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
+def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...], track: str) -> Sheet:
     """Return accuracy against noise scale and shots, and each seed's steadiness, for the methods compared.
 
-    ``grid`` is :func:`qfl_core.studies.noise.noise_grid`'s table, ``steady`` that of ``steadiness``.
+    ``grid`` is :func:`qfl_core.studies.noise.noise_grid`'s table, ``steady`` that of ``steadiness``; ``track`` is in
+    the titles.
     """
     panels = {
-        "noise_scale": partial(_scale, grid=grid),
-        "noise_shots": partial(_shots, grid=grid),
-        "noise_steadiness": partial(_steadiness, steady=steady),
+        "noise_scale": partial(_scale, grid=grid, track=track),
+        "noise_shots": partial(_shots, grid=grid, track=track),
+        "noise_steadiness": partial(_steadiness, steady=steady, track=track),
     }
-    return Sheet("noise_study", panels, facts, size=(3.7, 3.2))
+    return Sheet("noise_study", panels, (*facts, BANDS), size=(3.7, 3.2))
 
 
-def _scale(axis: Axes, grid: pd.DataFrame) -> None:
+def _scale(axis: Axes, grid: pd.DataFrame, track: str) -> None:
     _bands(axis, grid[grid["shots"] == 0], "noise_scale")
-    axis.set(title="Noise alone, exact values", xlabel="times the device's noise", ylabel="test accuracy")
+    axis.set(title=titled("Noise alone, no shots", track), xlabel="times the device's noise", ylabel="test accuracy")
 
 
-def _shots(axis: Axes, grid: pd.DataFrame) -> None:
+def _shots(axis: Axes, grid: pd.DataFrame, track: str) -> None:
     scales = grid["noise_scale"].to_numpy()
     closest = float(scales[np.abs(scales - 1).argmin()])
     table = grid[(grid["noise_scale"] == closest) & (grid["shots"] > 0)]
@@ -138,7 +142,8 @@ def _shots(axis: Axes, grid: pd.DataFrame) -> None:
     axis.set_xscale(SteadyLogScale.name, base=2)
     axis.set_xticks(sorted(table["shots"].unique()), [f"{n}" for n in sorted(table["shots"].unique())])
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.set(title=f"Shots, at {significant(closest, 6)} x the device's noise", xlabel="shots", ylabel="test accuracy")
+    told = titled(f"Shots, {significant(closest, 6)} × the device's noise", track)
+    axis.set(title=told, xlabel="shots", ylabel="test accuracy")
 
 
 def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
@@ -149,15 +154,15 @@ def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
         axis.fill_between(found[x], found["low"].clip(0, 1), found["high"].clip(0, 1), color=colour, alpha=0.15, lw=0)
 
 
-def _steadiness(axis: Axes, steady: pd.DataFrame) -> None:
+def _steadiness(axis: Axes, steady: pd.DataFrame, track: str) -> None:
     """Draw one point per seed: unsteadiness against distance; lower left is better."""
     for method in steady["method"].unique():
         found = steady[steady["method"] == method]
         style = {"color": METHOD_COLOURS[method], "label": METHODS[method].label}
         axis.plot(found["distance"], found["unsteadiness"], "o", markersize=4.5, alpha=0.8, **style)
     axis.set(
-        title="Steadiness, one point a seed",
-        xlabel="mean |noisy - noiseless accuracy|",
+        title=titled("Steadiness, one point per seed", track),
+        xlabel="mean distance from the noiseless accuracy",
         ylabel="s.d. of accuracy changes",
     )
     axis.set_xlim(left=0)

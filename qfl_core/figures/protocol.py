@@ -7,12 +7,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.numbers import significant
 from qfl_core.figures.results import FEDERATED
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, TRACK_COLOURS, TRACK_MARKERS, Look, half_width, offsets
+from qfl_core.figures.style import METHOD_COLOURS, TRACK_COLOURS, TRACK_MARKERS, Look, half_width, offsets, track_title
 from qfl_core.studies.protocol import ALL, DEFAULTS, GRADE, TOTAL, SearchTables
 
 #: The fill of a level's mark, by the number of the level.
@@ -27,7 +28,7 @@ def protocol_search(tables: SearchTables, name: str = "protocol_search") -> Shee
         f"{name}_effects": partial(_effects, effects=tables.effects, factors=tables.factors),
         f"{name}_numbers": partial(_numbers, numbers=tables.numbers, winner=tables.winner),
     }
-    return Sheet(name, panels, tables.facts, size=(5.2, 7.2), legend=6)
+    return Sheet(name, panels, tables.facts, size=(4.4, 6.8), legend=5)
 
 
 def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]]) -> None:
@@ -35,7 +36,12 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]]) 
     y = np.arange(len(table))
     tracks = [track for track in TRACK_COLOURS if track in table]
     for track in tracks:
-        style: Look = {"markersize": 2.5, "alpha": 0.6, "color": TRACK_COLOURS[track], "label": f"numbers of {track}"}
+        style: Look = {
+            "markersize": 2.5,
+            "alpha": 0.6,
+            "color": TRACK_COLOURS[track],
+            "label": f"numbers of {track_title(track)}",
+        }
         axis.plot(table[track], y, TRACK_MARKERS[track], **style)
     label, marker, colour = _SCORES[TOTAL]
     half = table[f"{TOTAL} ±"].fillna(0)
@@ -43,7 +49,7 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]]) 
     final = int((table["stage"] == "final").sum())
     if final:
         axis.axhline(final - 0.5, color="0.3", linewidth=0.8)
-    width = 0.045 * table[[TOTAL, *tracks]].to_numpy().max()
+    width = 0.07 * table[[TOTAL, *tracks]].to_numpy().max()
     for column, (factor, levels) in enumerate(factors.items()):
         x = -width * (len(factors) - column)
         for row, level in enumerate(table[factor]):
@@ -52,30 +58,30 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]]) 
                 axis.plot(x, row, "o", markersize=3.2, markerfacecolor=fill, markeredgewidth=0.6, color="0.15")
         axis.annotate(
             factor,
-            (x, -1),
-            rotation=60,
-            rotation_mode="anchor",
-            ha="left",
+            (x, -1.3),
+            rotation=90,
+            ha="center",
             va="bottom",
-            fontsize=6,
+            fontsize=6.5,
             annotation_clip=False,
         )
     ends = (table[TOTAL] + half).to_numpy()
     for row, (role, marked) in enumerate(zip(table["role"], table["marked"], strict=True)):
-        text = "; ".join([*([str(role)] if role else []), *(["marked: untrained"] if marked else [])])
+        text = "; ".join([*([str(role)] if role else []), *(["†"] if marked else [])])
         if "profile" in str(role):
             axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
         end = max(ends[row], *(table[track].iloc[row] for track in tracks))
-        axis.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=5.5)
+        axis.annotate(text, (end, row), (4, 0), textcoords="offset points", va="center", fontsize=6)
     axis.set_xlim(-width * (len(factors) + 1), 1.5 * ends.max())
     axis.set_xticks([tick for tick in axis.get_xticks() if tick >= 0 and tick <= axis.get_xlim()[1]])
     axis.set_ylim(len(table) - 0.3, -1)
     axis.set_yticks([])
     axis.grid(visible=False, axis="y")
     above = "Final above the line, screening below" if final else "Screening"
-    # Above the factors' names, which stand on the axis.
-    axis.set_title(f"{above}\n(● first level, ○ second, grey: third and fourth)", y=1.165)
-    axis.set_xlabel("distance from the paper")
+    # Above the factors' names, which stand on the axis; the empty line keeps it inside the figure.
+    axis.set_title(f"\n{above}", y=1.225)
+    marks = "(levels: ● first, ○ second, grey: third and fourth;"
+    axis.set_xlabel(f"distance from the paper\n{marks}\n†: no winner, the untrained model is as accurate)")
 
 
 def _effects(axis: Axes, effects: pd.DataFrame, factors: dict[str, list[str]]) -> None:
@@ -88,7 +94,8 @@ def _effects(axis: Axes, effects: pd.DataFrame, factors: dict[str, list[str]]) -
         axis.errorbar(mine["effect"], y, xerr=half_width(mine, "effect"), fmt=marker, **style)
     axis.axvline(0, color="0.4", linewidth=0.8)
     axis.set_yticks(list(rows.values()), [f"{factor}:\n{factors[factor][0]} → {level}" for factor, level in rows])
-    axis.tick_params(axis="y", labelsize=6)
+    axis.tick_params(axis="y", labelsize=7)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set(title="Main effects", xlabel="change (total, numbers: left is closer;\nstatements: right is better)")
 

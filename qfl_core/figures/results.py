@@ -17,13 +17,13 @@ from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level, level_facts
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, Look, method_colour, steady
+from qfl_core.figures.style import METHOD_COLOURS, Look, method_colour, method_marker, steady, track_title
 from qfl_core.runs.study import Study
 
 #: The four panels of the paper's comparison figures: column, title and the paper's label.
 FEDERATED = {
     "global_accuracy": ("Global accuracy", "global_accuracy"),
-    "client_test_accuracy": ("Mean client test accuracy", "mean_client_test"),
+    "client_test_accuracy": ("Client test accuracy", "mean_client_test"),
     "train_test_gap": ("Train-test gap", "train_test_gap"),
     "fairness_gap": ("Client fairness gap", "client_fairness_gap"),
 }
@@ -42,10 +42,15 @@ def curves_of(table: pd.DataFrame, metric: str, by: Sequence[str] = ("method",))
     return steady(found.assign(low=found["low"].clip(low, high), high=found["high"].clip(low, high)))
 
 
-def curve(axis: Axes, found: pd.DataFrame, **line: Any) -> None:
+#: What footers say of curves with bands.
+BANDS = "bands: 95 % intervals over seeds"
+
+
+def curve(axis: Axes, found: pd.DataFrame, shade: float = 0.15, **line: Any) -> None:
     """Draw one curve of :func:`curves_of` over rounds, with its interval as a band."""
-    axis.plot(found["round"], found["mean"], marker="o", markersize=2.5, **line)
-    axis.fill_between(found["round"], found["low"], found["high"], color=line["color"], alpha=0.15, linewidth=0)
+    look: Look = {"marker": "o", "markersize": 2.5} | line
+    axis.plot(found["round"], found["mean"], **look)
+    axis.fill_between(found["round"], found["low"], found["high"], color=line["color"], alpha=shade, linewidth=0)
     over_rounds(axis, found)
 
 
@@ -53,14 +58,27 @@ def over_rounds(axis: Axes, found: pd.DataFrame) -> None:
     """Let the axis reach from round 0, the untrained model, to the last round of ``found``, but for half a mark."""
     last = found["round"].max()
     axis.set(xlabel="round", xlim=(-0.02 * last, 1.02 * last))
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    round_ticks(axis)
+
+
+def round_ticks(axis: Axes) -> None:
+    """Let the x axis count rounds in ones, twos, fives or tens, so that the last round has its tick."""
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
 def method_curves(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
-    """Draw one curve of :func:`curves_of` per method, in the method's colour, and the untrained model as a line."""
-    for method in trained(curves):
-        line = {"color": method_colour(method), "label": method_named(method).label + suffix}
-        curve(axis, curves[curves["method"] == method], **line)
+    """Draw one curve of :func:`curves_of` per method, in the method's colour, and the untrained model as a line.
+
+    The methods' markers stand at different rounds, so that a curve is seen where another one covers it; with many
+    methods the bands are paler.
+    """
+    methods = trained(curves)
+    step = len(methods) if curves["round"].nunique() > 2 * len(methods) else 1
+    shade = 0.15 if len(methods) < 5 else 0.08
+    for place, method in enumerate(methods):
+        line = {"color": method_colour(method), "label": method_named(method).label + suffix, "linewidth": 1.2}
+        mark = {"marker": method_marker(method), "markersize": 3.5, "markevery": (place % step, step)}
+        curve(axis, curves[curves["method"] == method], shade, **line, **mark)
     untrained_line(axis, curves, suffix)
 
 
@@ -92,10 +110,11 @@ def paper_marks(axis: Axes, numbers: Mapping[str, float], last: int) -> None:
     ----------
     numbers : by method, as in :data:`qfl_core.analysis.paper.PAPER`.
     """
-    for place, (method, value) in enumerate(numbers.items()):
-        look: Look = {"color": method_colour(method), "markeredgecolor": "0.1", "markeredgewidth": 0.6}
-        label = PAPER_LABEL if place == 0 else None
-        axis.plot([last], [value], marker="<", markersize=6, linestyle="", clip_on=False, zorder=4, label=label, **look)
+    look: Look = {"marker": "<", "markersize": 6, "linestyle": "", "markeredgecolor": "0.1", "markeredgewidth": 0.6}
+    for method, value in numbers.items():
+        axis.plot([last], [value], color=method_colour(method), clip_on=False, zorder=4, **look)
+    if numbers:
+        axis.plot([], [], color="white", label=PAPER_LABEL, **look)
 
 
 def reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
@@ -121,16 +140,12 @@ def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
         )
         for metric, (title, label) in FEDERATED.items()
     }
-    return Sheet(name, panels, level_facts(study), legend=7)
-
-
-#: What titles call the tracks.
-TRACK_TITLES = {"baf": "BAF", "genome": "genome", "baf-clean": "BAF clean", "genome-clean": "genome clean"}
+    return Sheet(name, panels, (*level_facts(study), BANDS), legend=6)
 
 
 def titled(title: str, track: str) -> str:
     """Return a panel's title with the track, so that a panel that stands alone says which data it shows."""
-    return f"{title}, {TRACK_TITLES.get(track, track)}"
+    return f"{title}, {track_title(track)}"
 
 
 def _papers(study: Study, metric: str) -> dict[str, float]:
@@ -155,7 +170,8 @@ def _federated(
     method_curves(axis, curves, suffix)
     paper_marks(axis, paper, int(curves["round"].max()))
     reference_lines(axis, references)
-    axis.set(title=title, ylabel="lower is better" if _is_gap(metric) else "accuracy")
+    ylabel = "mean accuracy" if metric == "client_test_accuracy" else "accuracy"
+    axis.set(title=title, ylabel="lower is better" if _is_gap(metric) else ylabel)
 
 
 def classification_curves(study: Study, name: str, metrics: Mapping[str, str], fairness: bool = False) -> Sheet:
@@ -187,7 +203,7 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
             paper=_papers(study, metric),
             suffix=", test",
         )
-    return Sheet(name, panels, level_facts(study), legend=6)
+    return Sheet(name, panels, (*level_facts(study), f"{BANDS}, test"), legend=6)
 
 
 def _classification(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
@@ -196,7 +212,7 @@ def _classification(axis: Axes, curves: pd.DataFrame, references: Mapping[str, f
         val = mine[mine["part"] == "val"]
         label = _named(method, "val")
         axis.plot(val["round"], val["mean"], linestyle="--", linewidth=0.9, zorder=1.8, label=label, **look)
-        curve(axis, mine[mine["part"] == "test"], label=_named(method, "test"), **look)
+        curve(axis, mine[mine["part"] == "test"], shade=0.12, label=_named(method, "test"), **look)
     untrained_line(axis, curves[curves["part"] == "test"], ", test")
     reference_lines(axis, references)
     axis.set(title=title, ylabel="")
@@ -226,5 +242,6 @@ def _cost(axis: Axes, table: pd.DataFrame, track: str) -> None:
         axis.barh(table.index, table[purpose] / 1e3, left=left / 1e3, color=colour, label=purpose)
         left += table[purpose]
     axis.invert_yaxis()
-    axis.set(title=titled("Circuits per round", track), xlabel="thousand circuit executions", ylabel="")
+    axis.set(title=titled("Circuits per round", track), xlabel="thousand circuit executions, all clients", ylabel="")
+    axis.set_xlim(0, 1.04 * float(left.max()) / 1e3)
     axis.grid(visible=False, axis="y")

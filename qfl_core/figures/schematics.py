@@ -147,7 +147,7 @@ def circuit(features: int, ansatz_reps: int = 3) -> Sheet:
         "feature_map": partial(_feature_map, title=f"Feature map: one pair of the {features} features, one repetition"),
         "ansatz": partial(_ansatz, features=features, reps=ansatz_reps),
     }
-    return Sheet("circuit", panels, ("drawn by Qiskit",), size=(4.6, 2.6))
+    return Sheet("circuit", panels, ("drawn by Qiskit",), size=(8.4, 2.5), columns=1)
 
 
 def _feature_map(axis: Axes, title: str) -> None:

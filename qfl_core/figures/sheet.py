@@ -18,6 +18,8 @@ from qfl_core.figures.drawn import Record, drawing_key
 from qfl_core.figures.style import finish, picture, write
 
 Panel = Callable[[Axes], None]
+#: Least width in inches of a panel that stands alone: printed in a column, its letters are still large enough.
+ALONE = 4.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Sheet:
     name: str
     panels: Mapping[str, Panel]
     facts: tuple[str, ...]
-    size: tuple[float, float] = (3.25, 3.1)
+    size: tuple[float, float] = (2.8, 2.75)
     columns: int | None = None
     legend: int = 6
     legend_title: str | None = None
@@ -44,7 +46,8 @@ class Sheet:
         columns = min(self.columns or len(chosen), len(chosen))
         rows = -(-len(chosen) // columns)
         width, height = self.size
-        alone = 1.25 if len(chosen) == 1 < len(self.panels) else 1.0
+        alone = max(1.0, ALONE / width) if len(chosen) == 1 < len(self.panels) else 1.0
+        height = height if alone == 1 else max(height, 0.8 * ALONE)
         heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
         size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
         figure = plt.figure(figsize=size, layout="constrained")
@@ -53,7 +56,7 @@ class Sheet:
             panel(axis)
         for axis in axes.flat[len(chosen) :]:
             axis.set_axis_off()
-        finish(figure, self.facts, self.legend if len(chosen) > 1 else 2, self.legend_title)
+        finish(figure, self.facts, self.legend, self.legend_title)
         return figure
 
     def show(self) -> None:
@@ -109,5 +112,5 @@ def _reduced(path: Path) -> bytes:
         width, height = (max(1, round(share * pixels)) for pixels in image.size)
         small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
     stored = BytesIO()
-    small.quantize(256).save(stored, format="png")
+    small.quantize(256, PIL.Image.Quantize.FASTOCTREE, dither=PIL.Image.Dither.NONE).save(stored, format="png")
     return stored.getvalue()

@@ -15,8 +15,9 @@ from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.untrained import level_facts
 from qfl_core.base.numbers import rounded, significant, span
+from qfl_core.config import CLEAN
 from qfl_core.figures.controller import RateScale, rate_axis, rate_scales
-from qfl_core.figures.results import curves_of, method_curves, reference_lines, trained
+from qfl_core.figures.results import BANDS, curves_of, method_curves, reference_lines, titled, trained
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
     SAFE,
@@ -26,11 +27,13 @@ from qfl_core.figures.style import (
     SteadyLogScale,
     half_width,
     method_colour,
+    method_marker,
     offsets,
     steady,
+    track_title,
 )
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
-from qfl_core.studies.sensitivity import METRICS, ControllerStudy, Sensitivity
+from qfl_core.studies.sensitivity import METHOD, METRICS, ControllerStudy, Sensitivity
 
 
 def clean_track(clean: CleanStudy, name: str) -> Sheet:
@@ -41,13 +44,13 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
         "test_roc_auc": ("ROC-AUC", "roc_auc"),
         "fairness_gap": ("Client fairness gap", None),
     }
-    rounds = with_executions(clean.study.rounds)
+    rounds, track = with_executions(clean.study.rounds), clean.study.track
     panels: dict[str, Panel] = {
         f"{name}_{metric.removeprefix('test_')}": partial(
             _clean_curves,
             curves=curves_of(rounds, metric),
             references=clean.means(reference) if reference else {},
-            title=title,
+            title=titled(title, track),
         )
         for metric, (title, reference) in titles.items()
     }
@@ -58,8 +61,9 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
         means=steady(spent.rename(columns={column: "score"}).reset_index()),
         goal=rounded(SHARE * clean.reference().mean(), 9),
         score={"accuracy": "global accuracy", "roc_auc": "ROC-AUC"}[clean.metric],
+        title=titled("What it costs", track),
     )
-    return Sheet(name, panels, level_facts(clean.study), legend=6)
+    return Sheet(name, panels, (*level_facts(clean.study), BANDS), size=(3.3, 2.75), columns=3, legend=6)
 
 
 def _clean_curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
@@ -68,27 +72,29 @@ def _clean_curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, flo
     axis.set(title=title, ylabel="score" if references else "lower is better")
 
 
-def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str) -> None:
+def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str, title: str) -> None:
     for method in trained(means):
         mine = means[means["method"] == method]
         line: Look = {"color": method_colour(method), "label": method_named(method).label}
-        axis.plot(mine["executions"], mine["score"], marker="o", markersize=2.5, **line)
-    axis.axhline(goal, color="0.1", linewidth=1, label=f"{SHARE:.0%} of logistic regression")
+        axis.plot(mine["executions"], mine["score"], marker=method_marker(method), markersize=2.5, **line)
+    axis.axhline(goal, color="0.1", linewidth=1, label=f"{100 * SHARE:.0f} % of logistic regression")
     axis.set_xscale(SteadyLogScale.name)
-    axis.set(title="What it costs", xlabel="circuit executions", ylabel=score)
+    axis.set(title=title, xlabel="circuit executions", ylabel=score)
 
 
 #: Verdicts on an encoding against the best of the others: how its mark is filled, and what the legend says.
 _AGAINST_BEST = {
     (HIGHER, ABSENT): (SAFE[0], f"at most {significant(of_metric('roc_auc'))} behind the best"),
-    (UNDECIDED,): ("#a9cbe4", "undecided"),
-    (LOWER,): ("white", "behind it"),
+    (UNDECIDED,): ("#a9cbe4", "cannot be told from the best"),
+    (LOWER,): ("white", "behind the best"),
 }
 
 
 def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
     """Return the pooled QNN's validation ROC-AUC for every encoding, best on top."""
-    return Sheet(name, {name: partial(_encodings, found=found)}, found.facts, size=(5.2, 1.8 + 0.17 * len(found.table)))
+    return Sheet(
+        name, {name: partial(_encodings, found=found)}, found.facts, size=(5.2, 1.8 + 0.17 * len(found.table)), legend=3
+    )
 
 
 def _encodings(axis: Axes, found: EncodingSearch) -> None:
@@ -104,7 +110,7 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
         "markersize": 9,
         "markerfacecolor": "none",
         "color": SAFE[1],
-        "label": "taken: the simplest tied with the best",
+        "label": "taken: the simplest of those",
     }
     axis.plot(table["mean"][taken], y[taken], "o", **ring)
     names = [", ".join(_value(row[choice]) for choice in found.choices) for _, row in table.iterrows()]
@@ -112,7 +118,7 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
     axis.set_ylim(len(table) - 0.4, -0.6)
     axis.set_xlim(max(0, axis.get_xlim()[0]), min(1, axis.get_xlim()[1]))
     axis.set_ylabel(",\n".join(choice.replace("_", " ") for choice in found.choices), fontsize=7)
-    axis.set(title="Which encoding does validation prefer?", xlabel="validation ROC-AUC")
+    axis.set(title="Which encoding does validation prefer on BAF?", xlabel="validation ROC-AUC")
 
 
 def _value(value: object) -> str:
@@ -129,7 +135,8 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
         )
         for metric, title in METRICS.items()
     }
-    return Sheet(f"sensitivity_{found.name}", panels, found.facts, size=(2.9, 2.9))
+    told = (*found.facts, method_named(METHOD).label, "bars: 95 % intervals over seeds")
+    return Sheet(f"sensitivity_{found.name}", panels, told, size=(2.7, 2.6))
 
 
 def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
@@ -140,7 +147,7 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
         x = [levels.index(level) + offset for level in mine["level"]]
         half = half_width(mine)
         style = {"fmt": f"{TRACK_MARKERS[track]}-", "color": TRACK_COLOURS[track], "markersize": 4, "linewidth": 1.2}
-        axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track, **style)
+        axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track_title(track), **style)
     axis.set_xticks(
         range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
     )
@@ -163,12 +170,13 @@ def controller_learning(found: ControllerStudy) -> Sheet:
     panels["controller_final_eta"] = partial(_final_eta, rates=rates, tracks=tracks, scale=scale)
     varies = steady(found.variations())[["track", "level", "across", "rate", "mean"]]
     panels["controller_variation"] = partial(_variation, table=varies, tracks=tracks)
-    return Sheet("controller_learning", panels, found.facts, size=(3.3, 3.2))
+    told = (*found.facts, method_named(METHOD).label, "bars: 95 % intervals over seeds")
+    return Sheet("controller_learning", panels, told, size=(4.0, 2.5), columns=3)
 
 
 def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str) -> None:
     levels = list(dict.fromkeys(gains["level"]))
-    for offset, track in zip(offsets(len(tracks), 0.12), tracks, strict=True):
+    for offset, track in zip(offsets(len(tracks), 0.25), tracks, strict=True):
         mine = gains[gains["track"] == track]
         y = [levels.index(level) + offset for level in mine["level"]]
         ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
@@ -177,13 +185,12 @@ def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str)
             "color": TRACK_COLOURS[track],
             "markersize": 3.5,
             "linewidth": 1,
-            "label": track,
-        }
+            "label": track_title(track),
+        } | _fill(track)
         axis.errorbar(mine["mean"], y, xerr=ends, **style)
+        beside: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         for place, row in zip(y, mine.itertuples(), strict=True):
-            axis.annotate(
-                str(row.verdict), (0.99, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=6
-            )
+            axis.annotate(str(row.verdict), (1.02, place), fontsize=7, color=TRACK_COLOURS[track], **beside)
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     _level_rows(axis, levels)
@@ -192,25 +199,21 @@ def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str)
 
 def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: RateScale) -> None:
     levels = list(dict.fromkeys(rates["level"]))
-    for track in tracks:
+    for offset, track in zip(offsets(len(tracks), 0.25), tracks, strict=True):
         mine = rates[rates["track"] == track]
-        axis.plot(
-            mine["eta"],
-            [levels.index(v) for v in mine["level"]],
-            TRACK_MARKERS[track],
-            color=TRACK_COLOURS[track],
-            label=track,
-        )
+        places = [levels.index(level) + offset for level in mine["level"]]
+        look: Look = {"color": TRACK_COLOURS[track], "markersize": 4, "linestyle": "none", "label": track_title(track)}
+        axis.plot(mine["eta"], places, TRACK_MARKERS[track], **look | _fill(track))
     rate_axis(axis, scale, "x")
     _level_rows(axis, levels)
-    axis.set(title="Learning rate it ends with", xlabel="mean η of the last round (line: initial)")
+    axis.set(title="Learning rate η it ends with", xlabel="mean η of the last round (line: initial)")
 
 
 def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
     """Write the three coefficients of variation of eta / delta, one row per controller, each track in its colour."""
     levels, columns = (list(dict.fromkeys(table[name])) for name in ("level", "across"))
-    for offset, track in zip(offsets(len(tracks), 0.15), tracks, strict=True):
-        look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 8}
+    for offset, track in zip(offsets(len(tracks), 0.28), tracks, strict=True):
+        look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 7}
         for (level, across), rows in table[table["track"] == track].groupby(["level", "across"]):
             means = rows.set_index("rate")["mean"]
             text = " / ".join(significant(means[rate], 2) for rate in ("eta", "delta"))
@@ -222,7 +225,12 @@ def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None
     axis.set(title="How much η / δ vary", xlabel="coefficient of variation across (%)")
 
 
+def _fill(track: str) -> Look:
+    """Return how a track's mark is filled: hollow on a clean track, which has its dataset's colour and shape."""
+    return {"markerfacecolor": "white"} if track.endswith(CLEAN) else {}
+
+
 def _level_rows(axis: Axes, levels: list[str]) -> None:
-    axis.set_yticks(range(len(levels)), levels, fontsize=7)
+    axis.set_yticks(range(len(levels)), [level.replace(", ", ",\n") for level in levels], fontsize=7)
     axis.set_ylim(len(levels) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")

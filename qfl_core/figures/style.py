@@ -32,6 +32,7 @@ SAFE = sns.color_palette("colorblind").as_hex()
 
 #: The proposed method is blue everywhere; neighbours in the table are easy to tell apart without colour vision.
 METHOD_COLOURS = dict(zip(METHOD_NAMES, (SAFE[7], SAFE[1], SAFE[2], SAFE[5], SAFE[9], SAFE[4], SAFE[0]), strict=True))
+METHOD_MARKERS = dict(zip(METHOD_NAMES, "s^DvPXo", strict=True))
 #: Our extras and the untrained model; a method of one's own is drawn black.
 EXTRA_COLOURS = {"untrained": "0.5", "scaffold-qfl": SAFE[3], "duqfl-learned": SAFE[6]}
 #: A dataset keeps its colour on every track.
@@ -43,6 +44,14 @@ TRACK_COLOURS = {
     "breast-cancer": SAFE[2],
 }
 TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
+#: What titles and legends call the tracks.
+TRACK_TITLES = {
+    "baf": "BAF",
+    "genome": "genome",
+    "baf-clean": "BAF clean",
+    "genome-clean": "genome clean",
+    "breast-cancer": "breast cancer",
+}
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 PNG_DPI = 200
 _POWERS = np.array([float(f"1e{exponent}") for exponent in range(18)])
@@ -52,6 +61,16 @@ _TITLES: tuple[Literal["right", "left", "center"], ...] = ("right", "left", "cen
 def method_colour(name: str) -> str:
     """Return a method's colour, the same in every figure."""
     return (METHOD_COLOURS | EXTRA_COLOURS).get(name, "0.1")
+
+
+def method_marker(name: str) -> str:
+    """Return a method's marker, the same in every figure with curves over rounds."""
+    return METHOD_MARKERS.get(name, "h")
+
+
+def track_title(track: str) -> str:
+    """Return what titles and legends call a track."""
+    return TRACK_TITLES.get(track, track)
 
 
 def offsets(count: int, widest: float) -> np.ndarray:
@@ -232,7 +251,7 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     bottom = (footer + taken) * inch
     layout = figure.get_layout_engine()
     assert isinstance(layout, ConstrainedLayoutEngine)  # what the style asks for
-    layout.set(rect=(0, bottom, 1, 1 - bottom))
+    layout.set(rect=(0, bottom, 1, 1 - bottom), w_pad=0.07)  # inches, so that no label touches its neighbour
 
 
 def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | None:
@@ -245,6 +264,8 @@ def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | 
     if not found:
         return None
     place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
+    widest = 0.5 + 0.06 * max(map(len, found))  # inches: the handle with its margins, and the letters
+    columns = min(columns, max(1, int(figure.get_figwidth() / widest)))
     rows = -(-len(found) // columns)
     balanced = -(-len(found) // rows)  # so that no entry stands alone in the last row
     return figure.legend(list(found.values()), list(found), title=title, ncols=balanced, **place)

@@ -25,7 +25,8 @@ from qfl_core.network.credentials import Certificates, make_certificates, make_n
 
 LOOPBACK = "127.0.0.1"
 CONNECTION = "federation"
-START_SECONDS = 60.0
+#: Seconds until a SuperLink that does not listen counts as hung; one that ends is noticed at once.
+START_SECONDS = 300.0
 #: The exit status of a command that Ctrl-C ended.
 INTERRUPTED = 130
 
@@ -72,7 +73,10 @@ class Deployment:
         self.folder = Path(tempfile.mkdtemp(prefix="qfl-federation-"))  # mode 700
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.certificates: Certificates | None = None
-        self.port = free_port()
+        self._held = hold_port()
+        self.port = int(self._held.getsockname()[1])
+        if sys.platform != "linux":  # where a held port would be closed to the SuperLink, too
+            self._held.close()
 
     def __enter__(self) -> Deployment:
         try:
@@ -135,7 +139,8 @@ class Deployment:
         command += ["--app", app] if app else []
         command += ["--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in node_config.items())]
         if self.plain:
-            command += ["--host", LOOPBACK, "--port", str(free_port())]
+            with hold_port() as held:
+                command += ["--host", LOOPBACK, "--port", str(held.getsockname()[1])]
             command += self._tls(self.certificates) if self.certificates else []
         if self.certificates:
             key = self.folder / "keys" / name
@@ -199,12 +204,12 @@ class Deployment:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._held.close()
 
     def _leftovers(self) -> list[int]:
         """Return the processes whose command line names this deployment's folder or the SuperLink's address."""
-        listed = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
         marks = (f"{self.folder}/", f"--runtime-api-address {self.address} ")
-        return [int(line.split()[0]) for line in listed.splitlines() if any(mark in f"{line} " for mark in marks)]
+        return [process for process, line in _command_lines() if any(mark in f"{line} " for mark in marks)]
 
     def flwr(self, *arguments: str) -> str:
         """Run a command of Flower's own command line; return the JSON that it prints.
@@ -316,8 +321,26 @@ def _captured(said: io.StringIO, told: io.StringIO) -> Iterator[None]:
         sys.__stdout__ = own  # type: ignore[misc]
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def _command_lines() -> Iterator[tuple[int, str]]:
+    """Yield the id and the command line of every process; small Linux systems have no ``ps``."""
+    if Path("/proc/self/cmdline").exists():
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended
+                yield int(path.parent.name), path.read_text(errors="replace").replace("\0", " ")
+        return
+    listed = subprocess.run(["ps", "-axo", "pid=,command="], capture_output=True, text=True, check=True).stdout
+    for line in listed.splitlines():
+        process, _, command = line.strip().partition(" ")
+        yield int(process), command
+
+
+def hold_port() -> socket.socket:
+    """Return a socket that holds a port of the loopback interface on which nobody listens.
+
+    On Linux, a server that allows its address to be reused, as Flower's does, can listen there. Nobody else gets the
+    port from the operating system while it is held, also when the SuperLink is down and starts again.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, 0))
+    return held

@@ -165,6 +165,11 @@ def facts(runs: Sequence[RunResult], profile: str) -> tuple[str, ...]:
     )
 
 
+def facts_by_track(studies: Mapping[str, Study]) -> str:
+    """Return the facts of several studies in one line, for the note below a table."""
+    return "; ".join(f"{track}: {', '.join(study.facts)}" for track, study in studies.items())
+
+
 def reference_scores(configs: Iterable[ExperimentConfig], folder: Path) -> pd.DataFrame:
     """Return the classical references' scores on each config's splits; kept in ``references/`` of the folder."""
     tables = []

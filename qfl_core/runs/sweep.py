@@ -6,6 +6,7 @@ import itertools
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,9 +169,13 @@ def _cluster_outcomes(tasks: list[Task], client: Client) -> Iterator[Outcome]:
     from distributed import as_completed
 
     configs = {client.submit(_run, *task, pure=False): task[0] for task in tasks}
-    for future in as_completed(list(configs)):
-        error = future.exception()
-        if error is None:
-            yield future.result()
-        else:  # the worker died with this run several times
-            yield configs[future], Failure(configs[future], f"{type(error).__name__}: {error}", str(error))
+    try:
+        for future in as_completed(list(configs)):
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            else:  # the worker died with this run several times
+                yield configs[future], Failure(configs[future], f"{type(error).__name__}: {error}", str(error))
+    except CancelledError:  # what was submitted, because the scheduler cannot be reached any more
+        advice = "start the same sweep again, finished runs and complete rounds are kept"
+        raise RunError(f"the Dask scheduler is gone: {advice}") from None

@@ -6,16 +6,12 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.runs.sweep import grid, sweep
 from tools.bench import record as targets
-from tools.bench.timing import once
+from tools.bench.cluster import measure_workers
 
 #: The run that the README shows.
 README_COMMAND = ("-m", "qfl_core", "run", "--dataset", "baf", "--method", "duqfl-prox", "--seed", "0")
@@ -91,57 +87,10 @@ def _readme_run(repeats: int) -> float:
 
 
 def _dask() -> dict[str, float]:
-    """Return what a warm worker adds to a run, and how many times as fast two workers are as one.
-
-    The same runs are done here, by one worker and by two; each worker has done a run before.
-    """
-    base = load_profile("paper").config("baf", source="stand-in", rounds=10)
-    with TemporaryDirectory() as folder:
-        warm = grid(base, method=["untrained"], seed=range(2))
-        runs = grid(base, method=["duqfl-prox"], seed=range(16))
-        sweep(warm, Path(folder, "here"), jobs=1, progress=False)
-        time = {0: once(partial(sweep, runs, Path(folder, "here"), jobs=1, progress=False))[0]}
-        for count in (1, 2):
-            with _cluster(count) as address:
-                _warm_up(address, count, base, Path(folder, f"warm-{count}"))
-                call = partial(sweep, runs, Path(folder, str(count)), scheduler=address, progress=False)
-                time[count] = once(call)[0]
+    """Return what a warm worker adds to a run, and how many times as fast two workers are as one."""
+    runs = 16
+    time = measure_workers(2, runs)
     return {
-        targets.DASK_OVERHEAD: (time[1] - time[0]) / len(runs),
+        targets.DASK_OVERHEAD: (time[1] - time[0]) / runs,
         targets.DASK_WORKERS: time[1] / time[2],
     }
-
-
-@contextmanager
-def _cluster(workers: int) -> Iterator[str]:
-    """Start a Dask scheduler on this machine with workers of one thread; yield its address."""
-    from distributed import LocalCluster
-
-    with (
-        TemporaryDirectory() as folder,
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            local_directory=folder,
-            silence_logs=50,
-        ) as cluster,
-    ):
-        yield cluster.scheduler_address
-
-
-def _warm_up(address: str, workers: int, base: ExperimentConfig, folder: Path) -> None:
-    """Let every worker import and compile what a run needs: each gets its own run."""
-    from distributed import Client
-
-    from qfl_core.runs.run import run_experiment
-
-    with Client(address) as client:
-        names = list(client.scheduler_info()["workers"])
-        first = [
-            client.submit(run_experiment, base.replace(seed=1000 + i), str(folder / str(i)), workers=[name], pure=False)
-            for i, name in enumerate(names[:workers])
-        ]
-        for future in first:
-            future.result()

@@ -54,8 +54,8 @@ def measure_federation(clients: int = 5, rounds: int = 6, masked: bool = False) 
     return FederationCost(clients, config.rounds, network, in_process, wall)
 
 
-def descendants_cpu() -> float:
-    """Return the CPU seconds that the running processes below this one have spent."""
+def descendants_cpu(ancestor: int | None = None) -> float:
+    """Return the CPU seconds that the running processes below a process, by default this one, have spent."""
     parents, spent = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -65,7 +65,7 @@ def descendants_cpu() -> float:
         process = int(stat.parent.name)
         parents[process] = int(fields[1])
         spent[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return sum(seconds for process, seconds in spent.items() if _is_below(process, os.getpid(), parents))
+    return sum(seconds for process, seconds in spent.items() if _is_below(process, ancestor or os.getpid(), parents))
 
 
 def _is_below(process: int, ancestor: int, parents: dict[int, int]) -> bool:

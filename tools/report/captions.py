@@ -13,10 +13,10 @@ FIGURES: dict[str, dict[str, str]] = {
     "The paper's comparisons": {
         "baf_global_client_metrics": "BAF: global accuracy, mean client test accuracy, train-test gap and client "
         "fairness gap over rounds, beside what classical models score on the same angles and what the untrained model "
-        "scores (thin line with dots).",
+        "scores (thin line with dots); triangles are the paper's numbers.",
         "genome_global_client_metrics": "Genome with word ids, an encoding that leaks the label: the same four "
         "metrics over rounds, beside what classical models score on the same angles and what the untrained model "
-        "scores (thin line with dots).",
+        "scores (thin line with dots); triangles are the paper's numbers.",
         "metrics_BAF_1": "BAF: recall, precision, F1 and specificity of the global model over rounds, test solid and "
         "validation dashed.",
         "metrics_BAF_2": "BAF: ROC-AUC, PR-AUC and MCC of the global model over rounds, test solid and validation "
@@ -29,7 +29,8 @@ FIGURES: dict[str, dict[str, str]] = {
         "paired difference from the row above with its verdict, and what each gain in accuracy is made of; hollow "
         "points have the other label mix in the clients' validation parts.",
         "train_test_gap_shift": "The train-test gap of every method in the last round: the part that the clients' "
-        "other mix of classes explains, which needs no training, and the rest; bars are 95 % intervals over seeds.",
+        "other mix of classes explains, which needs no training, and the rest; thin lines are 95 % intervals, "
+        "triangles the paper's numbers.",
         "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
     },
     "The claims": {
@@ -75,7 +76,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "protocol_search": "Readings of what the paper leaves open: how far they are from its numbers and statements, "
         "the effect of each choice, and the winner beside the paper.",
         "sensitivity_mu": "DUQFL-Prox in the last round, for several proximal coefficients μ.",
-        "sensitivity_skew_ratio": "DUQFL-Prox in the last round, from even labels to one label a client.",
+        "sensitivity_skew_ratio": "DUQFL-Prox in the last round, from even labels to one label per client.",
         "sensitivity_dirichlet_alpha": "DUQFL-Prox in the last round, from IID clients to extreme Dirichlet ownership.",
         "sensitivity_clients": "DUQFL-Prox in the last round, for several numbers of clients.",
         "sensitivity_participation": "DUQFL-Prox in the last round, when only a share of the clients takes part.",
@@ -94,7 +95,8 @@ FIGURES: dict[str, dict[str, str]] = {
     },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
-        "device noise and on the backend that the panel's title names.",
+        "device noise and on the backend that the lower right corner names; the titles say whether it is a quantum "
+        "computer.",
         "ibm_workload_evidence": "The ledger of jobs: what ran where, as what kind, and what it cost.",
         "noise_study": "Test accuracy against noise and against shots, and each seed's steadiness over checkpoints.",
     },
@@ -102,6 +104,12 @@ FIGURES: dict[str, dict[str, str]] = {
 
 #: Tables by file name without its ending: heading, caption. The claims have a section of their own.
 TABLES: dict[str, tuple[str, str]] = {
+    "follow_up": (
+        "A second look with fresh seeds",
+        "Claims that the first stage left undecided, judged once more on fresh seeds alone: each part with its mean, "
+        "95 % interval and verdict; names that end in _first are the first stage's. p is corrected for all rows "
+        "together.",
+    ),
     "final_metrics": (
         "Final metrics beside the paper's",
         "Last round, mean over seeds and 95 % interval; the last column tells whether the paper's number lies inside.",
@@ -193,6 +201,9 @@ TABLES: dict[str, tuple[str, str]] = {
     "protocol_refinement": ("Protocol search: refinement", "What concerns one method alone, tried on the winner."),
     "notation": ("Notation", "The paper's symbols and the names that the code uses for them."),
 }
+
+#: Tables that a command of their own writes, not ``make reproduce``: a report is complete without them.
+BY_COMMAND = ("follow_up",)
 
 
 def figure_names() -> list[str]:

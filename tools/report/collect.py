@@ -18,7 +18,7 @@ from qfl_core.base.paths import figures_dir, repository_root
 from qfl_core.config import CLEAN, Profile, load_profile
 from qfl_core.runs.study import Study, get_study
 from qfl_core.studies.extras import extras_study
-from tools.report.captions import TABLES, figure_names
+from tools.report.captions import BY_COMMAND, TABLES, figure_names
 from tools.report.notebooks import title
 
 #: Tables that the section of claims is made from.
@@ -86,7 +86,8 @@ def collect(profile: str) -> Material:
     drawn = [path.stem for path in sorted(folder.glob("*.png"))]
     ordered = [name for name in figure_names() if name in drawn]
     absent = [name for name in figure_names() if name not in drawn]
-    no_tables = [name for name in (*CLAIM_TABLES, *TABLES) if not (folder / "tables" / f"{name}.csv").is_file()]
+    needed = [name for name in (*CLAIM_TABLES, *TABLES) if name not in BY_COMMAND]
+    no_tables = [name for name in needed if not (folder / "tables" / f"{name}.csv").is_file()]
     studies, no_runs = _studies(settings, datasets, seeds)
 
     lacking = [name for name in named if name not in notebooks]

@@ -74,7 +74,7 @@ def with_tuned(rounds: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 def values(rounds: pd.DataFrame, goals: pd.DataFrame) -> pd.DataFrame:
     """Return one row per curve: its area, its end, the circuits up to the goal and in all, and the goal.
 
-    The area reaches to the circuits that constant 0.13 spends in the whole run with the same seed; circuits are told
+    The area reaches to the circuits that constant 0.13 spends in the whole run with the same seed; circuits are given
     as shares of these.
 
     Parameters

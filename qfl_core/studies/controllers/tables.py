@@ -24,7 +24,7 @@ from qfl_core.studies.controllers.score import heights, in_order, values, with_t
 
 #: The folder of the tables below the documentation.
 NAME = "controller"
-#: Where curves are told: shares of the circuits of constant 0.13, up to one and a half of its runs.
+#: Where curves are read off: shares of the circuits of constant 0.13, up to one and a half of its runs.
 PLACES = np.linspace(0.0, 1.5, 61)
 
 

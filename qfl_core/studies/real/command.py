@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import pandas as pd
-
 from qfl_core.base.options import option, path_option
 from qfl_core.config import Profile
 
@@ -28,7 +26,7 @@ def add_real(parser: argparse.ArgumentParser) -> None:
 
 
 def _real(asked: argparse.Namespace) -> int:
-    from qfl_core.analysis.claim_tables import claims_markdown, claims_table, parts_table
+    from qfl_core.analysis.claim_tables import claims_markdown, claims_table, parts_table, read_claims
     from qfl_core.analysis.tables import csv_text, markdown
     from qfl_core.base.checks import integer
     from qfl_core.base.errors import DataError
@@ -57,7 +55,7 @@ def _real(asked: argparse.Namespace) -> int:
         "files.csv": csv_text(found.files),
     }
     if (missing := _missing(tables)) is None:
-        theirs, ours = _read(tables, "claims"), _read(tables, "claim_parts")
+        theirs, ours = read_claims(tables)
         side = compared(ours, parts)
         texts |= {"compared.csv": csv_text(side), "compared.md": compared_text(side, theirs, claims) + note}
     out.mkdir(parents=True, exist_ok=True)
@@ -91,7 +89,3 @@ def _hybrids(settings: Profile, out: Path) -> int:
 def _missing(tables: Path) -> str | None:
     """Return the first table of the stand-ins that is not there."""
     return next((name for name in ("claims.csv", "claim_parts.csv") if not (tables / name).is_file()), None)
-
-
-def _read(tables: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(tables / f"{name}.csv", dtype={"id": str, "part": str})

@@ -19,7 +19,7 @@ from qfl_core.base.errors import AnalysisError
 from qfl_core.base.numbers import interval, number
 from qfl_core.config import Profile
 from qfl_core.data import data_source, load_splits
-from qfl_core.runs.study import Study, get_study
+from qfl_core.runs.study import Study, facts_by_track, get_study
 from qfl_core.studies.theory import check_theory
 
 #: Files alone: a stand-in never takes the place of one that is missing.
@@ -49,10 +49,10 @@ class RealResults:
             f"{row['rows of a seed']:,} rows and two seeds share {number(100 * row['shared by two seeds'], 0)} %"
             for row in self.files.to_dict("records")
         )
-        runs = "; ".join(f"{track}: {', '.join(study.facts)}" for track, study in self.studies.items())
         return (
             f"Files: {files}. Because seeds share rows, they are not independent samples of the population: the "
-            f"intervals speak of these files. Runs: {runs}. `python -m qfl_core real` writes this page."
+            f"intervals speak of these files. Runs: {facts_by_track(self.studies)}. "
+            "`python -m qfl_core real` writes this page."
         )
 
 
