@@ -104,8 +104,9 @@ demo: setup ## Train all seven methods once, on one seed, and show the picture: 
 	@$(PY) -m tools.demo --dataset $(or $(DATASET),genome)
 
 .PHONY: readme
-readme: setup ## Write the README's numbers from figures/tables
+readme: setup ## Write the numbers of the README and of docs/paper-sentences.md from figures/tables
 	@$(PY) -m tools.readme
+	@$(PY) -m tools.sentences
 
 .PHONY: figures
 figures: setup ## Redraw every figure and table from saved results, without training

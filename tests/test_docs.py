@@ -201,6 +201,16 @@ def test_the_citation_has_what_the_format_asks_for():
     assert citation["preferred-citation"]["title"] in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def test_before_and_after_repeats_what_the_targets_have_measured():
+    """A number of the page docs/speed.md that is measured again changes in both tables."""
+    targets, compared = re.split(r"^## Before and after$", (ROOT / "docs" / "speed.md").read_text("utf-8"), flags=re.M)
+    rows = [re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", part, flags=re.M) for part in (targets, compared)]
+    measured = {name: value for name, _, value in rows[0]}
+    repeated = {name: value for name, _, value in rows[1]}
+    assert len(repeated) == 7
+    assert {name: measured.get(name) for name in repeated} == repeated
+
+
 @pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "Makefile", ROOT / ".ci" / "run"], ids=name)
 def test_nobody_is_told_to_end_processes_by_a_broad_name(path):
     """It would also end those of others; a process is ended by its id."""

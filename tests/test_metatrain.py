@@ -139,6 +139,19 @@ def test_the_file_holds_a_controller_that_has_never_seen_each_dataset(tmp_path, 
     assert content["provenance"]["plan"]["generations"] == 1
 
 
+@pytest.mark.outside
+def test_training_again_writes_the_same_bytes_with_one_process_or_two(tmp_path):
+    plan = Plan(generations=2, tasks=2, rounds=1)
+    families = [family for family in FAMILIES if family.data in ("wine", "breast-cancer")]
+    texts = [
+        file_text(trained(plan, "smoke", tmp_path / name, jobs, families), plan, "smoke")
+        for name, jobs in (("one", 1), ("again", 1), ("two", 2))
+    ]
+    assert len(set(texts)) == 1
+    moved = np.array(json.loads(texts[0])["phi"]["all"]) - np.round(initial_phi(0.13, 0.13), 3)
+    assert np.abs(moved).max() > 0.01  # something was learnt
+
+
 @pytest.fixture
 def file(monkeypatch):
     phi = {name: np.full((2, 7), level).tolist() for name, level in (("all", -1.0), ("without baf", -2.0))}

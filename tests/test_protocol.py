@@ -1,6 +1,7 @@
 """The protocol search: the fraction is balanced, the scores are the stated ones, and a planted truth wins."""
 
 import itertools
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,6 +34,9 @@ from qfl_core.studies.protocol.distance import distance, half_interval
 from qfl_core.studies.protocol.page import REAL_HEADING, page, real_part, real_section, with_real
 from qfl_core.studies.protocol.plan import HALF
 from qfl_core.studies.protocol.statements import Course
+from qfl_core.studies.protocol.tables import complete_search
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def plan() -> Plan:
@@ -340,6 +344,28 @@ def test_the_page_tells_winner_ties_and_misses_and_keeps_the_part_on_real_files(
     assert "data: local" in told
     assert page(search, real_part(told)) == told
     assert real_part("nothing") is None
+
+
+def test_the_page_tells_both_distances_before_and_after():
+    search = planted_search()
+    table = search.best.table
+    found = [table.loc[candidate] for candidate in (search.plan.reading("of the first edition"), search.winner)]
+    told = "; ".join(
+        f"{title} {' → '.join(f'{row[part]:.3f}' for row in found)}"
+        for part, title in (("all", "numbers"), ("statements", "statements"), ("total", "total"))
+    )
+    assert f"Reading of the first edition → winner: {told}. The first edition's own search told 0.074" in page(search)
+
+
+def test_the_documented_search_tells_the_distances_of_its_tables():
+    text = (DOCS / "protocol-search.md").read_text(encoding="utf-8")
+    tables = complete_search()
+    final = tables.candidates[tables.candidates["stage"] == "final"]
+    chosen = tables.refinement[tables.refinement["chosen"] & (tables.refinement["method"] == "duqfl-prox")]
+    by_role = [final[final["role"].fillna("").str.contains(role)] for role in ("of the first edition", "winner")]
+    for part, title in (("all", "numbers"), ("statements", "statements"), ("total", "total")):
+        numbers = [f"{float(rows[part].iloc[0]):.3f}" for rows in (*by_role, chosen)]
+        assert f"{title} {' → '.join(numbers)}" in text
 
 
 def test_tables_are_read_back_as_they_were_written_and_older_ones_are_refused(tmp_path):

@@ -11,6 +11,12 @@ def test_the_blocks_of_the_readme_are_made_from_the_tables():
     assert readme.rewritten(text, readme.Tables(readme.ROOT / "figures" / "tables")) == text
 
 
+def test_the_block_of_the_data_page_is_made_from_the_tables():
+    text = (readme.ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    assert {name for _, name, _, _ in readme.MARKED.findall(text)} == set(readme.DATA_BLOCKS)
+    assert readme.rewritten(text, readme.Tables(readme.ROOT / "figures" / "tables"), readme.DATA_BLOCKS) == text
+
+
 def test_a_number_that_differs_is_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(readme, "ROOT", tmp_path)
     monkeypatch.setattr(readme, "BLOCKS", {"claims": lambda tables: "7 hold"})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qfl_core.base.files import write_text
 from qfl_core.base.options import option, path_option
+from qfl_core.config import Profile
 
 
 def add_controllers(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,11 @@ def add_controllers(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-training", action="store_true", help="write page and figures from the tables that are there"
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="instead, repeat the comparison on tasks that nothing was developed on (some 1,000 runs)",
     )
     parser.set_defaults(command=_controllers, interrupted="the same command goes on")
 
@@ -40,6 +46,8 @@ def _controllers(asked: argparse.Namespace) -> int:
     root = repository_root() or Path.cwd()
     shown = root / "docs" if settings.name == "paper" else root / "build" / "docs" / settings.name
     out: Path = asked.out or shown
+    if asked.fresh:
+        return _fresh(settings, out, asked.no_training)
     if not asked.no_training:
         compare(settings, Plan.of(settings)).write(out / NAME)
     tables = Tables.read(out / NAME)
@@ -52,4 +60,27 @@ def _controllers(asked: argparse.Namespace) -> int:
     text = page.read_text(encoding="utf-8") if page.is_file() else empty_page(list(found))
     write_text(page, with_blocks(text, found))
     print(f"page: {page}\nfigures: {folder}")
+    return 0
+
+
+def _fresh(settings: Profile, out: Path, no_training: bool) -> int:
+    import pandas as pd
+
+    from qfl_core.analysis.tables import csv_text
+    from qfl_core.studies.controllers.fresh import FILE, compared_fresh, fresh_blocks, fresh_plan
+    from qfl_core.studies.controllers.page import PAGE, with_blocks
+    from qfl_core.studies.controllers.tables import NAME
+
+    # A smaller profile tries the code, and must not look at what the paper's profile reports.
+    plan = fresh_plan(settings) if settings.name == "paper" else fresh_plan(settings, range(2_690, 2_692))
+    file, page = out / NAME / FILE, out / PAGE
+    if not no_training:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, csv_text(compared_fresh(settings, plan)))
+    found = fresh_blocks(pd.read_csv(file, dtype={"start": str}).fillna({"start": ""}), plan)
+    if page.is_file():
+        write_text(page, with_blocks(page.read_text(encoding="utf-8"), found))
+    else:
+        print("\n".join(found.values()))
+    print(f"table: {file}")
     return 0

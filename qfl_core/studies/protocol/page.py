@@ -18,6 +18,8 @@ from qfl_core.studies.protocol.tables import NAME
 #: The heading of the part that is made where real files are at hand.
 REAL_HEADING = "## On samples of the real files"
 _NO_REAL = "Not run yet: `make protocol-search` with `QFL_DATA_DIR` set writes this part and leaves the others alone.\n"
+#: The name of the reading that the first edition of this search chose, and the distance that it printed.
+FIRST_EDITION, FIRST_DISTANCE = "of the first edition", 0.074
 #: A statement below this mean grade is not reproduced.
 _NOT_MET = 0.5
 
@@ -152,7 +154,24 @@ def _outcome(search: Search) -> str:
     text += f"Total of the winner − that of others, paired over seeds: {'; '.join(gaps)}. "
     return text + (
         f"A number varies by {number(stage.spread)} from seed to seed (standard deviation), so no reading can be told "
-        "from the truth below about that distance.\n"
+        "from the truth below about that distance.\n" + _before_and_after(search)
+    )
+
+
+def _before_and_after(search: Search) -> str:
+    """Return both distances of the first edition's reading, of the winner and of the refined winner."""
+    plan, table = search.plan, search.best.table.to_dict("index")
+    before = plan.reading(FIRST_EDITION) if FIRST_EDITION in plan.readings else ""
+    if before not in table:
+        return ""
+    refined = search.refinement
+    refined = refined[refined["chosen"] & (refined["method"] == PROX)] if len(refined) else refined
+    found = [table[before], table[search.winner], *refined.to_dict("records")]
+    parts = [f"{_title(part)} {' → '.join(number(row[part]) for row in found)}" for part in (ALL, GRADE, TOTAL)]
+    last = " → winner with DUQFL-Prox's chosen outer update (other seeds, see below)" if len(refined) else ""
+    return (
+        f"\n**Before and after.** Reading of the first edition → winner{last}: {'; '.join(parts)}. The first edition's "
+        f"own search told {FIRST_DISTANCE:g} for its reading: it had other seeds and targets, and no statements.\n"
     )
 
 
