@@ -47,7 +47,7 @@ class Picture:
 
     @classmethod
     def read(cls, name: str, path: Path, caption: str) -> Picture:
-        """Read a PNG file; the page stores it with fewer pixels and colours, the file keeps all of its own."""
+        """Read a PNG file; the page stores it as WebP with fewer pixels and colours, the file keeps all of its own."""
         with Image.open(path) as image:
             size, dots = image.size, image.info.get("dpi", (96.0, 96.0))[0]
             width, height = (round(ENLARGED * 96 * pixels / dots) for pixels in size)
@@ -56,8 +56,9 @@ class Picture:
             stored = stored.resize((round(SHARP * width), round(SHARP * height)), Image.Resampling.LANCZOS)
         packed = BytesIO()
         # This method keeps the colours of thin lines; the usual one gives them those of larger areas.
-        stored.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
-        source = f"data:image/png;base64,{base64.b64encode(packed.getvalue()).decode('ascii')}"
+        few = stored.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.convert("RGB").save(packed, "WEBP", lossless=True, method=2)
+        source = f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode('ascii')}"
         return cls(name, caption, Markup(source), width, height)
 
 
