@@ -131,7 +131,7 @@ def _port(file: Path, process: subprocess.Popen) -> int:
     """Return the port that the browser writes to a file when it listens."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        if file.is_file() and (lines := file.read_text().split()):
+        if file.is_file() and len(lines := file.read_text().split()) == 2:  # the port and a path: the file is whole
             return int(lines[0])
         assert process.poll() is None, f"the browser ended with {process.returncode}"
         time.sleep(0.05)

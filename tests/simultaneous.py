@@ -7,7 +7,7 @@ same time does, on any machine. ``undone`` removes the protection under test, to
 import os
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -64,10 +64,18 @@ def write_figures() -> None:
         files.write_text(Path(FOLDER) / name, f"{ME}\n" * 2000)
 
 
+@contextmanager
+def unlocked(path):
+    """Let everybody in; the second one when the first trains, because both would break each other's files before."""
+    if ME == "right":
+        wait_for(f"trains-{path.parent.name}")
+    yield
+
+
 def run_sweep() -> None:
     """Run the same sweep as the other process; both find nothing finished before either trains."""
     if UNDONE:
-        run_module.locked = lambda path: nullcontext()
+        run_module.locked = unlocked
     acquire, prepare, train = FileLock.acquire, run_module.prepare, run_module.train
 
     def acquire_or_say(self, *arguments, **options):
@@ -89,7 +97,8 @@ def run_sweep() -> None:
 
     FileLock.acquire = acquire_or_say
     run_module.prepare, run_module.train = prepare_together, train_when_the_other_waits
-    for run in sweep_module.sweep(CONFIGS, RESULTS, progress=False):
+    # In this process, however long a run takes: the gates are here.
+    for run in sweep_module.sweep(CONFIGS, RESULTS, jobs=1, progress=False):
         print(os.path.relpath(run.path, RESULTS))
 
 

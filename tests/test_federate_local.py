@@ -66,11 +66,12 @@ def asked(monkeypatch):
 
 
 def wait_for_log(made: Deployment, name: str) -> str:
-    for _ in range(2000):  # until it counts as hung
-        if text := made.log(name):
+    """Return what a program has written, once its line is whole: Python may write it word by word."""
+    for _ in range(12000):  # until it counts as hung
+        if (text := (made.folder / f"{name}.log").read_text()).endswith("\n"):
             return text
         time.sleep(0.05)
-    raise AssertionError(f"{name} wrote nothing")
+    raise AssertionError(f"{name} wrote no line")
 
 
 @pytest.mark.loopback
