@@ -78,7 +78,7 @@ def main(runs: Path, folder: Path) -> None:
         controller.unfold_level_behaviour(prox),
         data.client_mix(mix(), "baf", "label-skew", baf.facts),
         gap.train_test_gap_shift(gaps(), baf.facts),
-        hardware.noise_study(*noise(), baf.facts),
+        hardware.noise_study(*noise(), baf.facts, "baf"),
     ]
     for sheet in sheets:
         sheet.save(folder)
