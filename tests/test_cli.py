@@ -181,9 +181,12 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == f"no finished run in {tmp_path / 'results'}\n"
 
 
-def test_a_run_that_is_not_there_is_an_error_while_running(results, capsys, tmp_path):
-    assert main(["show", "nothing", "--results", results]) == 1
+def test_a_run_that_is_not_there_is_a_wrong_value(results, capsys):
+    assert main(["show", "nothing", "--results", results]) == 2
     assert "0 finished runs" in capsys.readouterr().err
+
+
+def test_a_results_folder_that_is_a_file_is_an_error_while_running(capsys, tmp_path):
     (tmp_path / "file").touch()
     assert run(str(tmp_path / "file")) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("qfl_core: ")

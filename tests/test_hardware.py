@@ -493,7 +493,7 @@ def test_the_command_line_replays_and_shows_the_ledger(local, tmp_path, capsys):
 
 
 def test_the_command_line_tells_errors_in_a_line(local, tmp_path, capsys, monkeypatch):
-    assert main(["hardware", "replay", "nothing", "--results", str(local[0])]) == 1
+    assert main(["hardware", "replay", "nothing", "--results", str(local[0])]) == 2
     assert "no validation begins with 'nothing'" in capsys.readouterr().err
     assert main(["hardware", "run", "--profile", "smoke", "--set", "shots"]) == 2
     assert "expected NAME=VALUE" in capsys.readouterr().err

@@ -197,7 +197,9 @@ class ExperimentConfig(Settings):
         "differential privacy: noise on a round's sum of steps, in units of dp_clip; null: no noise and no clipping",
     )
     dp_clip: float = setting(1.0, number(0, MAX_ANGLE, above=True), "dp_noise: longest step that a client may upload")
-    dp_delta: float = setting(1e-5, number(0, 1, above=True, below=True), "dp_noise: delta that epsilon is told for")
+    dp_delta: float = setting(
+        1e-5, number(0, 1, above=True, below=True), "dp_noise: the delta for which epsilon is computed"
+    )
     uploads: str = setting(
         "plain",
         one_of(("plain", "masked")),

@@ -44,7 +44,9 @@ def check_private(config: ExperimentConfig) -> None:
     if config.screening is not None:
         raise invalid("screening", config.screening, f"null with {why}, because it compares single uploads and losses")
     if config.attack != "none":
-        raise invalid("attack", config.attack, f"'none' with {why}, because attacks are told by single uploads")
+        raise invalid(
+            "attack", config.attack, f"'none' with {why}, because an attack is noticed by comparing single uploads"
+        )
     if config.uploads == "masked":
         _check_masked(config)
 

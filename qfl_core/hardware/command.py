@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from qfl_core.base.errors import HardwareError
+from qfl_core.base.errors import ConfigError
 from qfl_core.base.options import option, path_option, read_pair
 from qfl_core.base.paths import figures_dir, results_dir
 from qfl_core.config import load_profile
@@ -92,11 +92,12 @@ def _replay(asked: argparse.Namespace) -> int:
 def _folder(asked: argparse.Namespace) -> Folder:
     from qfl_core.hardware.store import folders
 
+    load_profile(asked.profile)  # a name that no profile has is refused before any folder is looked for
     root = asked.results or results_dir(asked.profile)
     known = [folder for folder in folders(root) if folder.path.name.startswith(asked.name)]
     if not known:
         names = ", ".join(folder.path.name for folder in folders(root)) or "none"
-        raise HardwareError(f"no validation begins with {asked.name!r}; there are: {names}")
+        raise ConfigError(f"no validation begins with {asked.name!r}; there are: {names}")
     return known[-1]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from qfl_core.base.errors import ChangedResults, RunError
+from qfl_core.base.errors import ChangedResults, ConfigError, RunError
 from qfl_core.base.options import option, path_option, setting_types
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig, load_profile
@@ -193,7 +193,7 @@ def _show(asked: argparse.Namespace) -> int:
     runs = [run for some in _finished(asked.results).values() for run in some]
     matching = [run for run in runs if run.path.name.startswith(asked.run)]
     if len(matching) != 1:
-        raise RunError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
+        raise ConfigError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
     (run,) = matching
     config = run.config.to_dict()
     print_run(run)
