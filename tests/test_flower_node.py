@@ -1,6 +1,7 @@
 """Our SuperNode: many messages in one process, nothing lost that could be sent again, and an end when the link is."""
 
 import ssl
+import threading
 import time
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ class Superlink:
     def __init__(self, *messages, refuses=()):
         self.messages, self.refuses = list(messages), list(refuses)
         self.objects, self.replies, self.confirmed, self.runs = {}, [], [], []
+        self.lock = threading.Lock()  # Flower pushes the objects of an answer in several threads
 
     @property
     def link(self) -> Link:
@@ -64,18 +66,20 @@ class Superlink:
         return self.objects[name]
 
     def send(self, reply, tree, seconds):
-        self.tree = tree
-        return set(self._names(tree)), "session"
+        self.tree, self.missing = tree, set(self._names(tree))
+        return set(self.missing), "session"
 
     def _names(self, tree):
         return [tree.object_id, *(name for child in tree.children for name in self._names(child))]
 
     def push(self, run_id, session, name, content):
-        if self.refuses:
-            raise self.refuses.pop(0)
-        self.objects[name] = content
-        if all(part in self.objects for part in self._names(self.tree)):
-            self.replies.append(inflate_object_from_contents(self.tree.object_id, dict(self.objects)))
+        with self.lock:
+            if self.refuses:
+                raise self.refuses.pop(0)
+            self.objects[name] = content
+            self.missing.remove(name)
+            if not self.missing:
+                self.replies.append(inflate_object_from_contents(self.tree.object_id, dict(self.objects)))
 
     def get_run(self, run_id):
         self.runs.append(run_id)
