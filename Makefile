@@ -117,7 +117,7 @@ report: setup ## Build build/report/index.html from what reproduce made (PROFILE
 	@$(PY) -m tools.report --profile $(PROFILE)
 
 .PHONY: protocol-search
-protocol-search: setup ## Search the readings of the paper's open points completely (about 20 minutes; QFL_DATA_DIR=: its finalists on real files)
+protocol-search: setup ## Search the readings of the paper's open points completely (about 12 minutes; QFL_DATA_DIR=: its finalists on real files)
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
 .PHONY: metatrain
