@@ -106,7 +106,7 @@ _END = b"\x04"
 
 
 def _listen(pipe: int, shown: WholeBar) -> None:
-    """Read the pipe until its end is told, whatever happens to the bar: a kernel would wait at a full pipe for ever."""
+    """Read the pipe to its end, whatever happens to the bar, because a kernel would wait at a full pipe for ever."""
     text = b""
     while not text.endswith(_END):
         text = os.read(pipe, 65536)
