@@ -22,6 +22,7 @@ from PIL import Image
 
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.files import write_text
+from qfl_core.figures.pictures import with_few_colours
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 #: Colours of a stored picture: enough for lines, bands and heat maps, in a third of the bytes.
@@ -66,8 +67,7 @@ def small_picture(png: str) -> str:
     """Return a picture (base64 of a PNG) with :data:`COLOURS` colours; the files in figures/ keep all of theirs."""
     packed = io.BytesIO()
     picture = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    # This method keeps the colours of thin lines; the usual one gives them those of larger areas.
-    picture.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    with_few_colours(picture, COLOURS).save(packed, "PNG", optimize=True)
     return base64.b64encode(packed.getvalue()).decode("ascii")
 
 

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qfl_core.figures.drawn import Record, drawing_key
+from qfl_core.figures.pictures import with_few_colours
 from qfl_core.figures.style import finish, picture, write
 
 Panel = Callable[[Axes], None]
@@ -112,5 +113,5 @@ def _reduced(path: Path) -> bytes:
         width, height = (max(1, round(share * pixels)) for pixels in image.size)
         small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
     stored = BytesIO()
-    small.quantize(256, PIL.Image.Quantize.FASTOCTREE, dither=PIL.Image.Dither.NONE).save(stored, format="png")
+    with_few_colours(small).save(stored, format="png")
     return stored.getvalue()

@@ -16,6 +16,7 @@ from PIL import Image
 from qfl_core.analysis.claim_tables import PartRow, shown_numbers
 from qfl_core.analysis.real_claims import RealClaims
 from qfl_core.analysis.verdicts import VERDICTS
+from qfl_core.figures.pictures import with_few_colours
 from tools.report.captions import FIGURES, TABLES
 from tools.report.collect import Material
 
@@ -55,9 +56,7 @@ class Picture:
         if SHARP * width < size[0]:
             stored = stored.resize((round(SHARP * width), round(SHARP * height)), Image.Resampling.LANCZOS)
         packed = BytesIO()
-        # This method keeps the colours of thin lines; the usual one gives them those of larger areas.
-        few = stored.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        few.convert("RGB").save(packed, "WEBP", lossless=True, method=2)
+        with_few_colours(stored).convert("RGB").save(packed, "WEBP", lossless=True, method=2)
         source = f"data:image/webp;base64,{base64.b64encode(packed.getvalue()).decode('ascii')}"
         return cls(name, caption, Markup(source), width, height)
 
