@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 from planted import planted_splits, small
 from tqdm import tqdm
@@ -25,9 +26,9 @@ SPLITS = planted_splits()
 STEPS = ("fsync", "replace", "unlink", "mkdir", "truncate")
 
 
-def run(folder, **changes):
+def run(folder, progress=False, **changes):
     """Run the scenario's experiment below a folder."""
-    return run_experiment(small(**(SETTINGS | changes)), folder, splits=SPLITS)
+    return run_experiment(small(**(SETTINGS | changes)), folder, splits=SPLITS, progress=progress)
 
 
 def fork(action, *arguments) -> int:
@@ -135,12 +136,30 @@ def disk_fills(folder):
     return codes
 
 
+def in_a_bar(folder):
+    """Kill a child while it draws a progress bar, then let another one run."""
+
+    def kill(_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def drawing():
+        sys.stderr = SimpleNamespace(write=kill, flush=lambda: None)
+        run(folder, progress=True)
+
+    def patient():
+        signal.alarm(600)  # a run takes a second; one that waits for ever is ended
+        run(folder)
+
+    return [wait(fork(drawing)), wait(fork(patient))]
+
+
 SCENARIOS = {
     "every-step": every_step,
     "every-step-adam": lambda folder: every_step(folder, method="adam-qfl", rounds=1, adam_rates=(0.1,)),
     "any-moment": any_moment,
     "at-once": at_once,
     "disk-fills": disk_fills,
+    "in-a-bar": in_a_bar,
 }
 
 if __name__ == "__main__":

@@ -352,7 +352,7 @@ def crash(scenario, folder):
     """Let a scenario of crash.py happen in a process of its own, and return its report."""
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     limits = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    limits["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
+    limits |= {"JE_ARROW_MALLOC_CONF": "background_thread:false", "QFL_PROGRESS": "on"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE / "crash.py"), scenario, str(folder), identity.commit()],
         env=os.environ | limits | {"PYTHONPATH": path},
@@ -461,6 +461,13 @@ def test_a_run_killed_at_any_moment_ends_in_the_same_bytes(whole, tmp_path):
     assert codes[4::5] == [0] * 4
     for attempt in ("whole", *range(4)):
         assert only_run(tmp_path / f"{attempt}") == contents(whole.path)
+
+
+@pytest.mark.outside
+def test_a_run_killed_while_it_draws_its_bar_does_not_stop_the_others(whole, tmp_path):
+    codes, errors = crash("in-a-bar", tmp_path)
+    assert codes == [-signal.SIGKILL, 0], errors
+    assert only_run(tmp_path) == contents(whole.path)
 
 
 @pytest.mark.outside

@@ -7,12 +7,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from tqdm import tqdm
 
 #: ``off``, ``on`` (this process's standard error), or the path of a terminal to draw on.
 VARIABLE = "QFL_PROGRESS"
+
+
+class _Bar(tqdm):
+    """A bar whose lock belongs to one process.
+
+    tqdm's own lock is shared with forked processes. Because nobody releases it for a process that is killed while it
+    draws, all the others would wait for ever.
+    """
+
+
+_Bar.set_lock(RLock())
 
 
 @contextmanager
@@ -37,7 +49,7 @@ def bar(total: int, unit: str, *, show: bool | None = None, **options: Any) -> I
                 file = stack.enter_context(Path(where).open("w", encoding="utf-8"))
             except OSError:
                 where = "off"
-        shown = tqdm(total=total, unit=unit, disable=where == "off", file=file, dynamic_ncols=True, **options)
+        shown = _Bar(total=total, unit=unit, disable=where == "off", file=file, dynamic_ncols=True, **options)
         yield stack.enter_context(shown)
 
 
