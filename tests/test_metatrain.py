@@ -1,6 +1,7 @@
 """Training the controller offline: varied tasks, ranks, leave-one-dataset-out, and the same bytes after a kill."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from qfl_core.extras import pretrained
 from qfl_core.runs.experiment import train
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.journal import Journal
-from qfl_core.studies.metatrain.command import file_text, trained
+from qfl_core.studies.metatrain.command import file_text, starting_losses, trained
 from qfl_core.studies.metatrain.curve import balanced, curve_means
 from qfl_core.studies.metatrain.search import Plan, mean_ranks, search
 from qfl_core.studies.metatrain.tasks import FAMILIES, Task, tasks_of
@@ -75,6 +76,25 @@ def test_the_search_leaves_numpys_global_generator_alone(tmp_path):
     assert np.array_equal(np.random.get_state()[1], expected)  # noqa: NPY002
 
 
+def test_all_processors_judge_the_same_controllers(tmp_path, monkeypatch):
+    """Linear algebra that differs in the last digits, as on another processor, changes nothing."""
+    plan, eigh, judged = Plan(generations=30, tasks=2), np.linalg.eigh, {"here": [], "there": []}
+
+    def noisy(matrix):
+        values, vectors = eigh(matrix)
+        return values * (1 + 1e-14), vectors * (1 - 1e-14)
+
+    for where in judged:
+
+        def evaluate(tasks, controllers, where=where):
+            judged[where].append(np.array(controllers))
+            return bowl(tasks, controllers)
+
+        search([CLUSTERS], plan, evaluate, Journal(tmp_path / f"{where}.jsonl", "origin"))
+        monkeypatch.setattr(np.linalg, "eigh", noisy)
+    assert np.array_equal(judged["here"], judged["there"])
+
+
 def test_ranks_count_every_task_alike_and_ties_share():
     losses = np.array([[3.0, 1.0, 2.0], [3000.0, 1000.0, np.inf], [0.5, 0.5, 0.1]])
     assert np.allclose(mean_ranks(losses), [(2 + 1 + 1.5) / 3, (0 + 0 + 1.5) / 3, (1 + 2 + 0) / 3])
@@ -133,7 +153,7 @@ def test_the_file_holds_a_controller_that_has_never_seen_each_dataset(tmp_path, 
     assert list(found) == names
     everything = {family.data for family in FAMILIES}
     assert list(seen.values()) == [everything, *(everything - {name.removeprefix("without ")} for name in names[1:])]
-    content = json.loads(file_text(found, Plan(generations=1), "smoke"))
+    content = json.loads(file_text(found, Plan(generations=1), "smoke", [CLUSTERS]))
     assert content["columns"] == list(FEATURES)
     assert content["phi"]["without baf"] == np.full((2, 7), 2.123).tolist()
     assert content["provenance"]["plan"]["generations"] == 1
@@ -144,12 +164,20 @@ def test_training_again_writes_the_same_bytes_with_one_process_or_two(tmp_path):
     plan = Plan(generations=2, tasks=2, rounds=1)
     families = [family for family in FAMILIES if family.data in ("wine", "breast-cancer")]
     texts = [
-        file_text(trained(plan, "smoke", tmp_path / name, jobs, families), plan, "smoke")
+        file_text(trained(plan, "smoke", tmp_path / name, jobs, families), plan, "smoke", families)
         for name, jobs in (("one", 1), ("again", 1), ("two", 2))
     ]
     assert len(set(texts)) == 1
     moved = np.array(json.loads(texts[0])["phi"]["all"]) - np.round(initial_phi(0.13, 0.13), 3)
     assert np.abs(moved).max() > 0.01  # something was learnt
+
+
+def test_the_shipped_controller_was_trained_on_what_the_package_trains_on_today():
+    """After a change of a track or of the training, `make metatrain` has to run again."""
+    provenance = pretrained.read()["provenance"]
+    assert provenance["plan"] == asdict(Plan())
+    assert provenance["families"] == {family.name: family.data for family in FAMILIES}
+    assert provenance["starting_losses"] == starting_losses(Plan(), provenance["profile"])
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from qfl_core.algorithm.controller import FEATURES
+from qfl_core.algorithm.controller import FEATURES, initial_phi
 from qfl_core.base.files import write_text
 from qfl_core.base.options import option, path_option
 from qfl_core.base.paths import results_dir
@@ -23,10 +23,12 @@ from qfl_core.runs.identity import code_digest
 from qfl_core.runs.journal import Journal
 from qfl_core.studies.metatrain.curve import curve_means
 from qfl_core.studies.metatrain.search import Evaluate, Plan, search
-from qfl_core.studies.metatrain.tasks import FAMILIES, Family, Task
+from qfl_core.studies.metatrain.tasks import FAMILIES, Family, Task, tasks_of
 
 #: Decimals of phi in the file: a thousandth of a log rate is a tenth of a percent of a rate.
 DECIMALS = 3
+#: Decimals of the losses in the file.
+LOSS_DECIMALS = 6
 
 
 def add_metatrain(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +76,19 @@ def evaluator(profile: str, rounds: int, jobs: int) -> Evaluate:
     return evaluate
 
 
-def file_text(found: dict[str, np.ndarray], plan: Plan, profile: str) -> str:
+def starting_losses(plan: Plan, profile: str, families: Sequence[Family] = FAMILIES) -> dict[str, float]:
+    """Return the loss of the rates that the search starts from, on the first federation of every family.
+
+    The file keeps these numbers. Where today's package gives other ones, because a setting of a track or the training
+    itself has changed, ``make metatrain`` would write another file: a test compares.
+    """
+    begin = [initial_phi(plan.learning_rate, plan.perturbation)]
+    tasks = tasks_of(families, plan.seed, 0, len(families))
+    losses = {task.family.name: curve_means(task, begin, profile, plan.rounds)[0] for task in tasks}
+    return {name: round(loss, LOSS_DECIMALS) for name, loss in losses.items()}
+
+
+def file_text(found: dict[str, np.ndarray], plan: Plan, profile: str, families: Sequence[Family] = FAMILIES) -> str:
     """Return the file: phi by name, what its columns and rows are, and where it comes from."""
     content: dict[str, Any] = {
         "phi": {name: np.round(phi, DECIMALS).tolist() for name, phi in found.items()},
@@ -84,7 +98,8 @@ def file_text(found: dict[str, np.ndarray], plan: Plan, profile: str) -> str:
             "command": "make metatrain",
             "profile": profile,
             "plan": asdict(plan),
-            "families": {family.name: family.data for family in FAMILIES},
+            "families": {family.name: family.data for family in families},
+            "starting_losses": starting_losses(plan, profile, families),
             "data": "stand-in and bundled",
             "optimiser": f"cma {importlib.metadata.version('cma')}",
         },

@@ -17,6 +17,9 @@ from qfl_core.studies.metatrain.tasks import Family, Task, tasks_of
 Evaluate = Callable[[Sequence[Task], Sequence[np.ndarray]], list[list[float]]]
 #: How far the first generation spreads: the constants by 1, in units of log rate, and the other entries by 0.3.
 CONSTANT_SPREAD, FEATURE_SPREAD = 1.0, 0.3
+#: Decimals of the controllers that are judged. The library's linear algebra differs between processors in the last
+#: digits of a number; cut to so few decimals, all processors judge the same controllers and end in the same file.
+JUDGED_DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ def search(families: Sequence[Family], plan: Plan, evaluate: Evaluate, journal: 
             losses = known[generation]["losses"]
         else:
             tasks = tasks_of(families, plan.seed, generation, plan.tasks)
-            losses = evaluate(tasks, [np.reshape(point, begin.shape) for point in points])
+            judged = [np.reshape(point, begin.shape).round(JUDGED_DECIMALS) for point in points]
+            losses = evaluate(tasks, judged)
             journal.append({"state": {"done": generation}, "losses": losses})
         strategy.tell(points, list(mean_ranks(np.array(losses))))
     return np.reshape(strategy.result.xfavorite, begin.shape)
