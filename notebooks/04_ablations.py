@@ -161,7 +161,7 @@ protocol_figure.protocol_search(search).show()
 
 # %%
 closest = search.candidates[["role", "stage", "seeds", *search.factors, "total", "all", "statements"]].head(3)
-closest.set_index("role").T
+display(closest.set_index("role").T)
 
 # %%
 of_winner = search.numbers[search.numbers["candidate"] == search.winner]
@@ -253,8 +253,8 @@ for name in tracks:
 # %% [markdown]
 # *What to see.* Accuracy of both sides, and `yes`, the share of test samples that an upload calls label 1. Where one
 # side says yes to nearly all samples and the other to nearly none, the uploads differ in their threshold and not in
-# what they know: ROC-AUC, which needs no threshold, is the score to compare on this track. On genome both labels are equally
-# frequent in the test set, so that both sides lose equally and the gap stays small.
+# what they know: ROC-AUC, which needs no threshold, is the score to compare on this track. On genome both labels are
+# equally frequent in the test set, so that both sides lose equally and the gap stays small.
 
 # %% [markdown]
 # ## 5 · Sensitivity
@@ -392,8 +392,8 @@ private.budgets().round(1)
 
 # %% [markdown]
 # *What to see.* The first table has the change against as many clients without privacy, the second the $\varepsilon$ of
-# each noise. In the figure, to the left is more privacy. A dashed line is the same number of clients without clipping and noise,
-# with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is a tenth,
+# each noise. In the figure, to the left is more privacy. A dashed line is the same number of clients without clipping
+# and noise, with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is a tenth,
 # for the same $\varepsilon$. Where it is longer than the steps of the clients, the model wanders instead of learning.
 # An $\varepsilon$ far above 10 promises little.
 #
