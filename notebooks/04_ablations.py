@@ -129,10 +129,9 @@ chain.whole()
 # %% [markdown]
 # *What to see.* The first table has what each change adds to the global accuracy, with its 95 % interval and its
 # verdict; the second takes the whole apart. In the figure, the number beside a point is its paired difference from the
-# point above. *Unfolding*
-# takes the same steps with other shots: its row shows what chance does. Hollow points have the other label mix in the
-# clients' validation parts, which only selection and the controller see. On BAF, where one row in ninety is positive,
-# accuracy gains are grey: fewer samples are called positive.
+# point above. *Unfolding* takes the same steps with other shots: its row shows what chance does. Hollow points have the
+# other label mix in the clients' validation parts, which only selection and the controller see. On BAF, where one row
+# in ninety is positive, accuracy gains are grey: fewer samples are called positive.
 
 # %% [markdown]
 # ## 3 · Which protocol did the paper use?
@@ -393,9 +392,9 @@ private.budgets().round(1)
 # %% [markdown]
 # *What to see.* The first table has the change against as many clients without privacy, the second the $\varepsilon$ of
 # each noise. In the figure, to the left is more privacy. A dashed line is the same number of clients without clipping
-# and noise, with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is a tenth,
-# for the same $\varepsilon$. Where it is longer than the steps of the clients, the model wanders instead of learning.
-# An $\varepsilon$ far above 10 promises little.
+# and noise, with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is
+# a tenth, for the same $\varepsilon$. Where it is longer than the steps of the clients, the model wanders instead of
+# learning. An $\varepsilon$ far above 10 promises little.
 #
 # In the profile `paper`, ten clients pay for an $\varepsilon$ near 3 with 0.16 of the ROC-AUC on clean BAF and with
 # 0.12 of the accuracy on clean genome; below 1 nothing but chance is left. A hundred clients lose about 0.02 or less
