@@ -159,6 +159,18 @@ def test_the_file_holds_a_controller_that_has_never_seen_each_dataset(tmp_path, 
     assert content["provenance"]["plan"]["generations"] == 1
 
 
+def test_a_journal_of_another_search_is_not_continued(tmp_path, monkeypatch):
+    def asked():
+        plan = Plan(generations=1, tasks=1, rounds=1)
+        trained(plan, "smoke", tmp_path, families=[CLUSTERS])
+        return len(list(tmp_path.iterdir()))
+
+    assert asked() == 1
+    assert asked() == 1  # the same search reads its journal
+    monkeypatch.setattr("qfl_core.studies.metatrain.command.package_digest", lambda parts: "another search")
+    assert asked() == 2
+
+
 @pytest.mark.outside
 def test_training_again_writes_the_same_bytes_with_one_process_or_two(tmp_path):
     plan = Plan(generations=2, tasks=2, rounds=1)

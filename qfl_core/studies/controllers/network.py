@@ -24,6 +24,7 @@ from qfl_core.algorithm.optimizers import Spsa
 from qfl_core.analysis.differences import judge_differences
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.processes import in_processes
+from qfl_core.base.source_code import package_digest
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.runs.identity import code_digest
@@ -33,7 +34,7 @@ from qfl_core.runs.study import Study
 from qfl_core.studies.controllers.plan import PAPER_START, SMALL, Budget
 from qfl_core.studies.controllers.probe import MEASURES, Probe, summary, train_probes
 from qfl_core.studies.metatrain.curve import curve_mean
-from qfl_core.studies.metatrain.search import mean_ranks
+from qfl_core.studies.metatrain.search import SEARCH_CODE, evolved
 from qfl_core.studies.metatrain.tasks import FAMILIES, Task, tasks_of
 
 INPUTS = 4
@@ -126,30 +127,18 @@ def losses_of(task: Task, candidates: Sequence[np.ndarray], hidden: int, profile
 
 def trained_weights(hidden: int, profile: str, folder: Path, jobs: int = -1, budget: Budget = SMALL) -> np.ndarray:
     """Return the weights that an evolution search ends with; a search that was interrupted goes on from its journal."""
-    import cma  # here, because only this search needs it
-
-    origin = hashlib.sha256(json.dumps([asdict(budget), hidden, profile, code_digest()]).encode()).hexdigest()
+    code = [code_digest(), package_digest((*SEARCH_CODE, "studies/controllers/network.py"))]
+    origin = hashlib.sha256(json.dumps([asdict(budget), hidden, profile, *code]).encode()).hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / f"network-{hidden}-{origin[:12]}.jsonl", origin)
     journal.mend()
-    known, rng = journal.records(), stream(budget.seed, f"controllers-network-{hidden}")
-    options = {
-        **{"popsize": budget.population, "randn": lambda *shape: rng.standard_normal(shape), "seed": np.nan},
-        **{"verbose": -9, "tolfun": 0, "tolfunhist": 0, "tolx": 0},
-    }
-    strategy = cma.CMAEvolutionStrategy(initial_weights(hidden), 0.4, options)
-    for generation in range(budget.generations):
-        points = strategy.ask()
-        if generation < len(known):
-            losses = known[generation]["losses"]
-        else:
-            tasks = tasks_of(OUTSIDE, budget.seed, generation, budget.tasks)
-            asked = ((task, points, hidden, profile, budget.rounds) for task in tasks)
-            losses = list(in_processes(losses_of, asked, jobs))
-            journal.append({"state": {"done": generation}, "losses": losses})
-        strategy.tell(points, list(mean_ranks(np.array(losses))))
-    found: np.ndarray = np.round(strategy.result.xfavorite, 3)
-    return found
+
+    def judge(generation: int, points: Sequence[np.ndarray]) -> list[list[float]]:
+        tasks = tasks_of(OUTSIDE, budget.seed, generation, budget.tasks)
+        return list(in_processes(losses_of, ((task, points, hidden, profile, budget.rounds) for task in tasks), jobs))
+
+    rng, options = stream(budget.seed, f"controllers-network-{hidden}"), {"popsize": budget.population}
+    return evolved(initial_weights(hidden), 0.4, options, budget.generations, judge, journal, rng).round(3)
 
 
 def network_probes(

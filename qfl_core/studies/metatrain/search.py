@@ -15,8 +15,12 @@ from qfl_core.studies.metatrain.tasks import Family, Task, tasks_of
 
 #: Losses (tasks, controllers) of controllers (2, 7) on tasks.
 Evaluate = Callable[[Sequence[Task], Sequence[np.ndarray]], list[list[float]]]
+#: Losses (tasks, points) of the points of the generation with this number.
+Judge = Callable[[int, Sequence[np.ndarray]], list[list[float]]]
 #: How far the first generation spreads: the constants by 1, in units of log rate, and the other entries by 0.3.
 CONSTANT_SPREAD, FEATURE_SPREAD = 1.0, 0.3
+#: What decides a search beside the code that trains.
+SEARCH_CODE = ("studies/metatrain",)
 #: Decimals of the controllers that are judged. The library's linear algebra differs between processors in the last
 #: digits of a number; cut to so few decimals, all processors judge the same controllers and end in the same file.
 JUDGED_DECIMALS = 6
@@ -40,18 +44,42 @@ class Plan:
 
 
 def search(families: Sequence[Family], plan: Plan, evaluate: Evaluate, journal: Journal) -> np.ndarray:
-    """Return phi (2, 7), the centre of the last generation.
+    """Return phi (2, 7), the centre of the last generation; see :func:`evolved`."""
+    begin = initial_phi(plan.learning_rate, plan.perturbation)
 
-    The journal keeps the losses of every generation. A search that was interrupted asks for the same controllers
-    again, reads the losses that it knows, and ends in the same numbers.
-    """
-    import cma  # here, because only this search needs it
+    def judge(generation: int, points: Sequence[np.ndarray]) -> list[list[float]]:
+        tasks = tasks_of(families, plan.seed, generation, plan.tasks)
+        return evaluate(tasks, [np.reshape(point, begin.shape) for point in points])
 
-    rng = stream(plan.seed, "metatrain-search")
     stds = np.tile([CONSTANT_SPREAD, *[FEATURE_SPREAD] * (len(FEATURES) - 1)], 2)
-    options: dict[str, Any] = {
-        "popsize": plan.population,
-        "CMA_stds": stds,
+    options = {"popsize": plan.population, "CMA_stds": stds}
+    rng = stream(plan.seed, "metatrain-search")
+    return evolved(begin.ravel(), 1.0, options, plan.generations, judge, journal, rng).reshape(begin.shape)
+
+
+def evolved(
+    begin: np.ndarray,
+    spread: float,
+    options: dict[str, Any],
+    generations: int,
+    judge: Judge,
+    journal: Journal,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return the centre (n,) of the last generation of an evolution search (CMA-ES) that sees mean ranks over tasks.
+
+    The journal keeps the losses of every generation. A search that was interrupted asks for the same points again,
+    reads the losses that it knows, and ends in the same numbers.
+
+    Parameters
+    ----------
+    begin, spread : centre (n,) and standard deviation of the first generation.
+    options : more options of the library's search.
+    judge : returns the losses (tasks, points) of a generation's points.
+    """
+    import cma  # here, because only these searches need it
+
+    fixed = {
         "randn": lambda *shape: rng.standard_normal(shape),
         "seed": np.nan,  # the global generator of NumPy stays as it is
         "verbose": -9,
@@ -59,20 +87,18 @@ def search(families: Sequence[Family], plan: Plan, evaluate: Evaluate, journal: 
         "tolfunhist": 0,
         "tolx": 0,
     }
-    begin = initial_phi(plan.learning_rate, plan.perturbation)
-    strategy = cma.CMAEvolutionStrategy(begin.ravel(), 1.0, options)
+    strategy = cma.CMAEvolutionStrategy(begin, spread, options | fixed)
     known = journal.records()
-    for generation in range(plan.generations):
+    for generation in range(generations):
         points = strategy.ask()
         if generation < len(known):
             losses = known[generation]["losses"]
         else:
-            tasks = tasks_of(families, plan.seed, generation, plan.tasks)
-            judged = [np.reshape(point, begin.shape).round(JUDGED_DECIMALS) for point in points]
-            losses = evaluate(tasks, judged)
+            losses = judge(generation, [np.round(point, JUDGED_DECIMALS) for point in points])
             journal.append({"state": {"done": generation}, "losses": losses})
         strategy.tell(points, list(mean_ranks(np.array(losses))))
-    return np.reshape(strategy.result.xfavorite, begin.shape)
+    found: np.ndarray = strategy.result.xfavorite
+    return found
 
 
 def mean_ranks(losses: np.ndarray) -> np.ndarray:
