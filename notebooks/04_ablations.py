@@ -123,13 +123,15 @@ chain = attribution_study(settings, settings.section("attribution", attribution)
 attribution_figure.attribution(chain).show()
 
 # %%
-print(chain.verdict())
+display(chain.steps())
+chain.whole()
 
 # %% [markdown]
-# *What to see.* The number beside a point is its paired difference from the point above, with the verdict. *Unfolding*
-# takes the same steps with other shots: its row shows what chance does. Hollow points have the other label mix in the
-# clients' validation parts, which only selection and the controller see. On BAF, where one row in ninety is positive,
-# accuracy gains are grey: fewer samples are called positive.
+# *What to see.* The first table has what each change adds to the global accuracy, with its 95 % interval and its
+# verdict; the second takes the whole apart. In the figure, the number beside a point is its paired difference from the
+# point above. *Unfolding* takes the same steps with other shots: its row shows what chance does. Hollow points have the
+# other label mix in the clients' validation parts, which only selection and the controller see. On BAF, where one row
+# in ninety is positive, accuracy gains are grey: fewer samples are called positive.
 
 # %% [markdown]
 # ## 3 · Which protocol did the paper use?
@@ -157,11 +159,12 @@ protocol_figure.protocol_search(search).show()
 # Right: the winner's numbers against the paper's; on the line they agree.
 
 # %%
-search.candidates[["role", "stage", "seeds", *search.factors, "total", "all", "statements"]].head(5)
+closest = search.candidates[["role", "stage", "seeds", *search.factors, "total", "all", "statements"]].head(3)
+display(closest.set_index("role").T)
 
 # %%
 of_winner = search.numbers[search.numbers["candidate"] == search.winner]
-of_winner.pivot(index=["track", "metric"], columns="method", values=["paper", "ours"]).round(3)
+of_winner.dropna(subset="paper").set_index(["track", "metric", "method"])[["paper", "ours"]]
 
 # %% [markdown]
 # ## 4 · The clean track: what can be reached?
@@ -194,17 +197,20 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 # Loss, client validation and samples in a round are the same for all methods of a track. What concerns some methods
 # alone has two levels for each: which SPSA, which moments, which outer update. Every method tries every combination,
 # scored on the validation part with seeds that no result uses, and has its own best level; taken is the combination
-# with the best mean over the seven methods. An asterisk marks the best of a column: what a method would have taken for
-# itself. The second table tells what the common combination costs each method, the third what the levels score.
+# with the best mean over the seven methods. The first table has each method's validation score with the common
+# combination, and how much more its own best one would give (*cost*). The second has the levels, averaged over the
+# methods that have them. All combinations: [BAF](../figures/tables/clean_baf_tuning.md),
+# [genome](../figures/tables/clean_genome_tuning.md).
 
 # %%
 tracks = [f"{name}{CLEAN}" for name in datasets if f"{name}{CLEAN}" in settings.experiment]
 tuned = {name: tuning_study(settings, name, section["tuning"]) for name in tracks}
 for name, found in tuned.items():
     print(f"{name}, validation {found.score.replace('_', '-')}; taken: {found.chosen}")
-    display(found.table())
-display(pd.concat([found.costs() for found in tuned.values()], ignore_index=True))
-pd.concat([found.levels() for found in tuned.values()], ignore_index=True)
+costs = pd.concat([found.costs() for found in tuned.values()])
+display(costs.set_index(["method", "track"])[["score with the common one", "cost"]].unstack(sort=False))
+levels = pd.concat([found.levels() for found in tuned.values()])
+levels.groupby(["setting", "level", "track"], sort=False)["score"].mean().unstack(sort=False)
 
 # %% [markdown]
 # ### All seven methods
@@ -241,13 +247,13 @@ for name in tracks:
 # %%
 for name in tracks:
     print(name)
-    display(side_rates(runs[name]))
+    display(side_rates(runs[name]).set_index(["method", "side"])[["accuracy", "yes"]].unstack(sort=False))
 
 # %% [markdown]
-# *What to see.* Accuracy of both sides, and `yes`, the share of test samples that an upload calls label 1. Where recall
-# of one side and specificity of the other are both high, the uploads differ in their threshold and not in what they
-# know: ROC-AUC, which needs no threshold, is the score to compare on this track. On genome both labels are equally
-# frequent in the test set, so that both sides lose equally and the gap stays small.
+# *What to see.* Accuracy of both sides, and `yes`, the share of test samples that an upload calls label 1. Where one
+# side says yes to nearly all samples and the other to nearly none, the uploads differ in their threshold and not in
+# what they know: ROC-AUC, which needs no threshold, is the score to compare on this track. On genome both labels are
+# equally frequent in the test set, so that both sides lose equally and the gap stays small.
 
 # %% [markdown]
 # ## 5 · Sensitivity
@@ -269,7 +275,7 @@ controller = controller_study(settings, section)
 studies.controller_learning(controller).show()
 
 # %%
-print(controller.verdict())
+controller.verdicts()
 
 # %% [markdown]
 # *What to see.* No difference from a frozen controller is shown: every verdict is *absent* or *undecided*. *Absent*
@@ -312,7 +318,7 @@ extras = extras_study(settings, settings.section("extensions", extensions))
 extra_figures.extensions(extras).show()
 
 # %%
-print(extras.verdict())
+extras.verdicts()
 
 # %% [markdown]
 # *What to see.* Differences from the base in the last round, with 95 % intervals; a ring marks those that an exact
@@ -346,10 +352,11 @@ attacked = attack_study(settings, settings.section("attacks", attacks))
 attack_figures.attacks(attacked).show()
 
 # %%
-print(attacked.verdict())
+attacked.verdicts()
 
 # %% [markdown]
-# *What to see.* A plus marks a defence that is shown to be better than the mean under the same attack, a minus one that
+# *What to see.* The table has one row per attack; *lower* in its first column means that the attack is shown to harm.
+# In the figure, a plus marks a defence that is shown to be better than the mean under the same attack, a minus one that
 # is shown to be worse; in the column of the mean, a minus marks an attack that is shown to harm. The row "nobody
 # attacks" is what a defence costs: clients with skewed labels have honest uploads that differ, and a rule that trusts
 # the middle may lose what the others have learnt.
@@ -379,13 +386,15 @@ private = privacy_study(settings, settings.section("privacy", privacy))
 privacy_figure.privacy(private).show()
 
 # %%
-print(private.verdict())
+display(private.verdicts())
+private.budgets().round(1)
 
 # %% [markdown]
-# *What to see.* To the left is more privacy. A dashed line is the same number of clients without clipping and noise,
-# with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is a tenth,
-# for the same $\varepsilon$. Where it is longer than the steps of the clients, the model wanders instead of learning.
-# An $\varepsilon$ far above 10 promises little.
+# *What to see.* The first table has the change against as many clients without privacy, the second the $\varepsilon$ of
+# each noise. In the figure, to the left is more privacy. A dashed line is the same number of clients without clipping
+# and noise, with the 95 % interval over seeds. The noise of the mean is $z C / m$: with ten times as many clients it is
+# a tenth, for the same $\varepsilon$. Where it is longer than the steps of the clients, the model wanders instead of
+# learning. An $\varepsilon$ far above 10 promises little.
 #
 # In the profile `paper`, ten clients pay for an $\varepsilon$ near 3 with 0.16 of the ROC-AUC on clean BAF and with
 # 0.12 of the accuracy on clean genome; below 1 nothing but chance is left. A hundred clients lose about 0.02 or less
@@ -424,4 +433,4 @@ controller_figures.controller_rates(comparison).show()
 # no method that needs no tuning. It is not reached; the page says what limits it.
 
 # %%
-comparison.statements[["engine", "method", "statement", "verdict", "holds", "fails", "absent", "undecided", "missing"]]
+comparison.statements.set_index(["engine", "method", "statement"])["verdict"].unstack(sort=False)

@@ -69,6 +69,7 @@ from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
+pd.options.display.max_colwidth = 120
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
 everything = [*METHODS, UNTRAINED]
 studies = {name: kept(get_study(settings, name, everything, seeds, train=False)) for name in datasets}

@@ -75,15 +75,16 @@ def planted(attack: float, median: float, cost: float) -> AttackStudy:
     return AttackStudy({"baf": cases}, 0.2)
 
 
-def test_the_verdict_says_what_harms_what_protects_and_what_it_costs():
-    harm, cost = planted(-0.3, 0.25, -0.1).verdict().splitlines()
-    assert harm.startswith("baf, noise by 20%: harms (-0.300")
-    assert "protects: median (+0.250); makes it worse: none shown" in harm
-    assert "costs accuracy: median (-0.100); costs less than 0.02: none shown; gains: none shown" in cost
-    harm, cost = planted(0.0, -0.2, 0.0).verdict().splitlines()
-    assert "does nothing" in harm
-    assert "protects: none shown; makes it worse: median (-0.200)" in harm
-    assert "costs less than 0.02: median" in cost
+def test_the_verdicts_say_what_harms_what_protects_and_what_it_costs():
+    found = planted(-0.3, 0.25, -0.1).verdicts().loc["baf"]
+    assert found.loc["noise", "without a defence"].startswith("-0.300 [")
+    assert found.loc["noise", "without a defence"].endswith("] lower")
+    assert list(found.loc["noise"])[1:] == ["median (+0.250)", "none shown"]
+    assert list(found.loc["nobody attacks"]) == ["", "none shown", "median (-0.100)"]
+    found = planted(0.0, -0.2, 0.0).verdicts().loc["baf"]
+    assert found.loc["noise", "without a defence"].endswith("] absent")
+    assert list(found.loc["noise"])[1:] == ["none shown", "median (-0.200)"]
+    assert list(found.loc["nobody attacks"])[1:] == ["none shown", "none shown"]
 
 
 def test_a_section_without_attacks_or_with_an_unknown_one_is_refused():

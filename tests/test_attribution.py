@@ -144,7 +144,7 @@ def planted(gains):
     return Attribution(pd.DataFrame(rows), {"baf": "natural"}, ())
 
 
-def test_verdicts_tell_which_link_makes_the_difference_and_the_sentence_says_so():
+def test_verdicts_tell_which_link_makes_the_difference_and_the_tables_say_so():
     study = planted({"fixed rates": 0.08, "best unfold": -0.03})
     rows = study.differences[
         (study.differences["metric"] == "global_accuracy") & (study.differences["validation"] == OWN)
@@ -156,10 +156,14 @@ def test_verdicts_tell_which_link_makes_the_difference_and_the_sentence_says_so(
         "best unfold": "lower",
         WHOLE: "higher",
     }
-    told = study.verdict()
-    mean = rows.set_index("link").loc["fixed rates", "mean"]
-    assert f"fixed rates {mean:+.3f} [" in told
-    assert "skewed instead of natural client validation" in told
+    steps, mean = study.steps()["baf"], rows.set_index("link").loc["fixed rates", "mean"]
+    assert list(steps.index) == [*NAMES[2:], WHOLE]
+    assert steps["fixed rates"].startswith(f"{mean:+.3f} [")
+    assert steps["fixed rates"].endswith("] higher")
+    whole = study.whole()["baf"]
+    assert whole["global accuracy"] == steps[WHOLE]
+    assert whole["clients' validation rows"] == "natural"
+    assert whole["share called positive"] == "0.000 → 0.000"
 
 
 def test_the_table_has_each_level_once_and_the_figure_every_change(found):

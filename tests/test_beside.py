@@ -79,6 +79,19 @@ def test_baselines_show_the_methods_at_hand_alone():
     assert "DUQFL-Prox" not in str(found)
 
 
+def test_baselines_tell_where_the_accuracy_is_highest_and_where_it_ends():
+    rounds = planted_rounds(("default-qfl", "adam-qfl"))
+    peak = (rounds["method"] == "default-qfl") & (rounds["round"] == 1)
+    rounds.loc[peak, "global_accuracy"] = 0.9
+    told = beside.baselines(rounds, "baf").here
+    last = rounds["round"].max()
+    ends = rounds[(rounds["method"] == "default-qfl") & (rounds["round"] == last)]["global_accuracy"].mean()
+    assert told.startswith(
+        f"global accuracy: Default-QFL is highest in round 1, 0.900, and ends at {ends:.3f}; Adam-QFL"
+    )
+    assert f"Adam-QFL is highest in round {last}, " in told
+
+
 def test_components_and_the_rare_class_tell_first_and_last_third():
     rounds = planted_rounds(("default-qfl", "duqfl-prox", "adam-qfl"))
     assert row(beside.components(rounds, "baf"), "global accuracy")[0] == "0.061 ± 0.013 (0.459)"

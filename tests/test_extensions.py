@@ -502,5 +502,9 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
         assert row.verdict == "undecided"  # three seeds cannot show anything
     assert found.facts[0] == "data: breast-cancer bundled"
     assert len(found.factors) == 3 * settings.config("breast-cancer").clients
-    assert found.verdict().count("seeds: 4 undecided") == 2
+    table = found.verdicts()
+    assert table.shape == (len(BASES) * len(METRICS), 1)
+    first = found.differences.iloc[0]
+    assert table.iloc[0, 0].startswith(f"{first['mean']:+.3f} [")
+    assert table["breast-cancer"].str.endswith("] undecided").all()
     assert len(sheet(found).panels) == len(METRICS) + 2

@@ -46,10 +46,10 @@ def test_differences_are_paired_with_as_many_clients_without_privacy(found):
     assert len(rows) == 4
     of = {case: found._last("baf-clean", case) for case in found.studies["baf-clean"]}
     assert rows.loc[(6, 2.0), "mean"] == pytest.approx((of[Case(6, 2.0)] - of[Case(6, OPEN)]).mean())
-    lines = found.verdict().splitlines()
-    assert lines[0].startswith("baf-clean, 3 clients, clipping alone: ")
-    assert "ROC-AUC" in lines[0]
-    assert f"6 clients, ε = {epsilon(2 * gaussian_rdp(2.0), 1e-5):.1f}: " in lines[3]
+    table = found.verdicts()
+    assert list(table) == ["clipping alone", "noise z = 2"]
+    assert table.loc[("baf-clean, ROC-AUC", 6), "noise z = 2"].startswith(f"{rows.loc[(6, 2.0), 'mean']:+.3f} [")
+    assert found.budgets().loc["baf-clean", 2.0] == pytest.approx(epsilon(2 * gaussian_rdp(2.0), 1e-5))
 
 
 def test_fraud_is_scored_by_roc_auc_and_genome_by_accuracy():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qfl_core.analysis.differences import counted, judge_differences
+from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import flip_sums
 from qfl_core.analysis.statements import corrected_p, p_values, statement_p
 from qfl_core.base.errors import AnalysisError
@@ -148,7 +148,10 @@ def test_a_difference_is_higher_lower_absent_or_undecided():
     assert (found["low"] <= found["mean"]).all()
     assert (found["mean"] <= found["high"]).all()
     assert (found["p"] <= 0.05).to_list() == [True, True, True, False]
-    assert counted(found["verdict"]) == "1 higher, 1 lower, 1 absent, 1 undecided"
+    keys = pd.DataFrame({"row": list("aabb"), "column": list("yxyx")}, index=found.index)
+    texts = side_by_side(found.assign(**keys), "row", "column")
+    assert (list(texts.index), list(texts)) == (["a", "b"], ["y", "x"])  # as they first occur
+    assert [text.split()[-1] for text in texts.to_numpy().ravel()] == ["higher", "lower", "absent", "undecided"]
 
 
 def test_absence_needs_both_ends_inside_the_margin():

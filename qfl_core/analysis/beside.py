@@ -50,10 +50,12 @@ def final_numbers(rounds: pd.DataFrame, track: str) -> Beside:
 
 
 def baselines(rounds: pd.DataFrame, track: str) -> Beside:
-    """Return the last round of the methods that have no controller."""
+    """Return the course and the last round of the methods that have no controller."""
     known = track in _FINAL_WORDS
     words = "Default-QFL's late rounds fall, and Adam-QFL ends weak." if known else "nothing about this dataset."
-    return Beside(words, _last_round(rounds, _PANELS, track))
+    told = [name for name in ("default-qfl", "adam-qfl") if name in set(rounds["method"])]
+    courses = "; ".join(_course(rounds, name) for name in told)
+    return Beside(words, f"global accuracy: {courses}. Then the {_last_round(rounds, _PANELS, track)}")
 
 
 def components(rounds: pd.DataFrame, track: str) -> Beside:
@@ -180,6 +182,14 @@ def _last_round(rounds: pd.DataFrame, metrics: Sequence[str], track: str) -> str
         lines.append(f"| {FINAL_METRICS[metric]} | {' | '.join(cells)} |")
     table = "\n".join(lines)
     return f"last round, {_seeds(rounds)}; in brackets the paper's numbers.\n\n{table}"
+
+
+def _course(rounds: pd.DataFrame, method: str) -> str:
+    """Return where a method's mean accuracy is highest, and where it ends."""
+    means = rounds[rounds["method"] == method].groupby("round")["global_accuracy"].mean()
+    label, peak, last = method_named(method).label, means.idxmax(), means.index[-1]
+    ends = f"and ends at {number(means.iloc[-1])}" if peak != last else "the last"
+    return f"{label} is highest in round {peak}, {number(means.max())}, {ends}"
 
 
 def _thirds(rounds: pd.DataFrame, method: str, metrics: dict[str, str]) -> str:

@@ -17,6 +17,7 @@ import pandas as pd
 from qfl_core.analysis.inference import mean_interval
 from qfl_core.analysis.statements import p_values
 from qfl_core.base.errors import AnalysisError
+from qfl_core.base.numbers import interval
 from qfl_core.base.streams import stream
 
 LEVEL = 0.05
@@ -76,7 +77,20 @@ def judge_differences(
     return pd.DataFrame(rows, index=differences.columns)
 
 
-def counted(verdicts: pd.Series) -> str:
-    """Return how often each verdict occurs, as text: ``1 higher, 3 absent``."""
-    counts = {name: int((verdicts == name).sum()) for name in dict.fromkeys([*VERDICTS, *verdicts])}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+def told(judged: pd.DataFrame) -> list[str]:
+    """Return each judged difference as text: ``+0.072 [+0.063, +0.081] higher``."""
+    columns = (judged[name] for name in ("mean", "low", "high", "verdict"))
+    return [f"{interval(*numbers, signed=True)} {verdict}" for *numbers, verdict in zip(*columns, strict=True)]
+
+
+def side_by_side(judged: pd.DataFrame, rows: str | list[str], columns: str) -> pd.DataFrame:
+    """Return judged differences as a table of texts, in the order in which rows and columns first occur.
+
+    Parameters
+    ----------
+    judged : what :func:`judge_differences` returns, its keys as columns; one difference per pair of row and column.
+    rows, columns : the keys that name the rows and the columns of the table.
+    """
+    keys = [rows] if isinstance(rows, str) else rows
+    texts = judged[[*keys, columns]].assign(text=told(judged)).set_index([*keys, columns])["text"]
+    return texts.unstack(columns, sort=False, fill_value="")

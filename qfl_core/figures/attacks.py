@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from qfl_core.analysis.differences import HIGHER, LOWER
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import SAFE, TRACK_COLOURS, TRACK_MARKERS, offsets, steady, track_title
-from qfl_core.studies.attacks import DEFENCES, HONEST, UNDEFENDED, VARIED, AttackStudy
+from qfl_core.studies.attacks import DEFENCES, HONEST, NOBODY, UNDEFENDED, VARIED, AttackStudy
 
 COLOURS = dict(zip(DEFENCES, ("0.2", SAFE[9], SAFE[2], SAFE[4], SAFE[3], SAFE[6], SAFE[5]), strict=True))
 MARKS = {HIGHER: "+", LOWER: "−"}
@@ -52,7 +52,7 @@ def _matrix(axis: Axes, table: pd.DataFrame, judged: pd.DataFrame, title: str) -
         told = f"{value:.2f}{marks.get((attack, defence), '')}"
         axis.text(j, i, told, ha="center", va="center", color=ink, fontsize=7)
     axis.set_xticks(range(len(defences)), defences, rotation=30, ha="right", fontsize=7)
-    axis.set_yticks(range(len(attacks)), ["nobody attacks" if a == HONEST else a for a in attacks], fontsize=7)
+    axis.set_yticks(range(len(attacks)), [NOBODY if a == HONEST else a for a in attacks], fontsize=7)
     axis.grid(visible=False)
     axis.set_xlabel(_SIGNS, fontsize=7)
     axis.set_title(f"{title}: global accuracy")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.untrained import level_facts
-from qfl_core.base.numbers import rounded, significant, span
+from qfl_core.base.numbers import counted, rounded, significant, span
 from qfl_core.config import CLEAN
 from qfl_core.figures.controller import RateScale, rate_axis, rate_scales
 from qfl_core.figures.results import BANDS, curves_of, method_curves, reference_lines, titled, trained
@@ -93,7 +94,7 @@ _AGAINST_BEST = {
 def encoding_validation(found: EncodingSearch, name: str) -> Sheet:
     """Return the pooled QNN's validation ROC-AUC for every encoding, best on top."""
     return Sheet(
-        name, {name: partial(_encodings, found=found)}, found.facts, size=(5.2, 1.8 + 0.17 * len(found.table)), legend=3
+        name, {name: partial(_encodings, found=found)}, found.facts, size=(7.4, 1.8 + 0.17 * len(found.table)), legend=3
     )
 
 
@@ -113,17 +114,25 @@ def _encodings(axis: Axes, found: EncodingSearch) -> None:
         "label": "taken: the simplest of those",
     }
     axis.plot(table["mean"][taken], y[taken], "o", **ring)
-    names = [", ".join(_value(row[choice]) for choice in found.choices) for _, row in table.iterrows()]
+    ordered = sorted(found.choices, key=[*_ENCODING_WORDS, *found.choices].index)
+    names = [", ".join(_choice(name, row[name]) for name in ordered) for _, row in table.iterrows()]
     axis.set_yticks(y, names, fontsize=7)
     axis.set_ylim(len(table) - 0.4, -0.6)
     axis.set_xlim(max(0, axis.get_xlim()[0]), min(1, axis.get_xlim()[1]))
-    axis.set_ylabel(",\n".join(choice.replace("_", " ") for choice in found.choices), fontsize=7)
-    axis.set(title="Which encoding does validation prefer on BAF?", xlabel="validation ROC-AUC")
+    axis.set(title="Encodings of BAF, best first", xlabel="validation ROC-AUC")
 
 
-def _value(value: object) -> str:
-    """Return a setting's value as text, a range with three significant digits."""
-    return span(*value) if isinstance(value, tuple) else str(value)
+#: What a row of the figure calls each choice of an encoding.
+_ENCODING_WORDS: dict[str, Callable[[Any], str]] = {
+    "feature_map": lambda name: f"{name} map",
+    "feature_map_reps": lambda reps: counted(reps, "repetition"),
+    "angle_range": lambda ends: f"angles in {span(*ends)}",
+    "tail_share": lambda share: f"tails of {share:.0%} clipped" if share else "no tail clipped",
+}
+
+
+def _choice(name: str, value: Any) -> str:
+    return _ENCODING_WORDS[name](value) if name in _ENCODING_WORDS else f"{name.replace('_', ' ')} {value}"
 
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:

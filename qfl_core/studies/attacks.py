@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, judge_differences
+from qfl_core.analysis.differences import HIGHER, LOWER, judge_differences, told
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.checks import one_of
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import interval, number
+from qfl_core.base.numbers import number
 from qfl_core.base.registry import ATTACKS
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
@@ -25,6 +25,8 @@ from qfl_core.runs.study import Study, get_variants
 METHOD = "duqfl-prox"
 METRIC = "global_accuracy"
 HONEST = "none"
+#: What readers see in its place.
+NOBODY = "nobody attacks"
 #: The weighted mean of all uploads but the absurd ones: what a run does where nobody asks for more.
 UNDEFENDED = "mean"
 #: Each defence alone, as settings of the config.
@@ -102,27 +104,26 @@ class AttackStudy:
 
         return of(case.attack, case.defence) - of(*base)
 
-    def verdict(self) -> str:
-        """Return what the seeds show, one sentence per track and attack, and what each defence costs."""
-        rows, lines = self.differences, []
-        for track in self.studies:
-            mine = rows[rows["track"] == track]
-            for attack in mine.loc[mine["compared"] == "harm", "attack"]:
-                harm = mine[(mine["compared"] == "harm") & (mine["attack"] == attack)].iloc[0]
-                gains = mine[(mine["compared"] == "gain") & (mine["attack"] == attack)]
-                words = {LOWER: "harms", HIGHER: "helps", ABSENT: "does nothing"}
-                told = words.get(harm["verdict"], "is not shown to harm")
-                lines.append(
-                    f"{track}, {attack} by {self.share:.0%}: {told} "
-                    f"({interval(harm['mean'], harm['low'], harm['high'], signed=True)}); "
-                    f"protects: {_named(gains, HIGHER)}; makes it worse: {_named(gains, LOWER)}"
-                )
-            costs = mine[mine["compared"] == "cost"]
-            lines.append(
-                f"{track}, nobody attacks: costs accuracy: {_named(costs, LOWER)}; costs less than "
-                f"{of_metric(METRIC):g}: {_named(costs, ABSENT)}; gains: {_named(costs, HIGHER)}"
+    def verdicts(self) -> pd.DataFrame:
+        """Return what the seeds show, as text: one row per track and attack, and one where nobody attacks.
+
+        ``without a defence`` is how the attack changes the accuracy of the mean; the defences are those that are shown
+        to be better or worse than the mean in the same row, with their difference.
+        """
+        found = self.differences
+        rows = []
+        for (track, attack), mine in found.groupby(["track", "attack"], sort=False):
+            harm = mine[mine["compared"] == "harm"]
+            rows.append(
+                {
+                    "track": track,
+                    "attack": NOBODY if attack == HONEST else attack,
+                    "without a defence": told(harm)[0] if len(harm) else "",
+                    "better than the mean": _named(mine[mine["compared"] != "harm"], HIGHER),
+                    "worse than the mean": _named(mine[mine["compared"] != "harm"], LOWER),
+                }
             )
-        return "\n".join(lines)
+        return pd.DataFrame(rows).set_index(["track", "attack"])
 
 
 def _comparison(case: Case) -> tuple[str, tuple[str, str] | None]:

@@ -31,12 +31,12 @@ from typing import Any
 
 import pandas as pd
 
-from qfl_core.analysis.differences import judge_differences
+from qfl_core.analysis.differences import judge_differences, side_by_side, told
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import interval, number
+from qfl_core.base.numbers import number
 from qfl_core.config import CLEAN, Profile
 from qfl_core.runs.study import Study, get_variants
 
@@ -171,30 +171,32 @@ class Attribution:
         columns = ["level_mean", "level_low", "level_high", "mean", "low", "high", "margin", "p", "verdict", "seeds"]
         return both.loc[~copies, [*_KEY, "metric", *columns]].reset_index(drop=True)
 
-    def verdict(self) -> str:
-        """Return what follows from the chain, a few sentences per track, all of them computed."""
-        return "\n".join(self._told(track) for track in self.tracks)
+    def steps(self) -> pd.DataFrame:
+        """Return what each link adds to the global accuracy, as text: one row per link and the whole, by track."""
+        rows = self.differences[(self.differences["metric"] == "global_accuracy")]
+        rows = rows[(rows["validation"] == OWN) & rows["link"].isin([*NAMES[2:], WHOLE])]
+        return side_by_side(rows, "link", "track")
 
-    def _told(self, track: str) -> str:
-        records = self.differences[self.differences["track"] == track].to_dict("records")
-        found = {(row["validation"], row["metric"], row["link"]): row for row in records}
-        parts = self.parts[self.parts["track"] == track].set_index(["validation", "part", "link"])["mean"]
-        levels = self.levels[self.levels["track"] == track].set_index(["validation", "metric", "link"])["mean"]
+    def whole(self) -> pd.DataFrame:
+        """Return what all links together change from Default-QFL on, as text: one row per number, by track."""
+        return pd.DataFrame({track: self._whole(track) for track in self.tracks})
 
-        def told(link: str, metric: str = "global_accuracy", validation: str = OWN) -> str:
-            row = found[validation, metric, link]
-            return f"{interval(row['mean'], row['low'], row['high'], signed=True)} {row['verdict']}"
-
-        steps = ", ".join(f"{name} {told(name)}" for name in NAMES[2:])
-        calls, telling = (number(float(parts[OWN, part, WHOLE]), signed=True) for part in PARTS)
-        shares = [number(float(levels[OWN, "called_positive", name])) for name in (NAMES[1], NAMES[-1])]
-        return (
-            f"{track}: from Default-QFL to DUQFL-Prox global accuracy changes by {told(WHOLE)}: {steps}. Of the whole, "
-            f"{calls} is the share called positive ({shares[0]} to {shares[1]}) and {telling} is telling the classes "
-            f"apart; ROC-AUC {told(WHOLE, 'test_roc_auc')}. With {self.mix(track, OTHER)} instead of "
-            f"{self.mix(track, OWN)} client validation the whole is {told(WHOLE, validation=OTHER)}, of which best "
-            f"unfold {told('best unfold', validation=OTHER)}; ROC-AUC {told(WHOLE, 'test_roc_auc', OTHER)}."
-        )
+    def _whole(self, track: str) -> dict[str, str]:
+        rows = self.differences[(self.differences["track"] == track) & (self.differences["link"] == WHOLE)]
+        found = dict(zip(zip(rows["validation"], rows["metric"], strict=True), told(rows), strict=True))
+        mine = self.parts[(self.parts["track"] == track) & (self.parts["validation"] == OWN)]
+        parts = mine[mine["link"] == WHOLE].set_index("part")["mean"]
+        levels = self.levels[(self.levels["track"] == track) & (self.levels["validation"] == OWN)]
+        called = levels[levels["metric"] == "called_positive"].set_index("link")["mean"]
+        return {
+            "global accuracy": found[OWN, "global_accuracy"],
+            **{f"of this: {words}": number(float(parts[part]), signed=True) for part, words in PARTS.items()},
+            METRICS["called_positive"]: " → ".join(number(float(called[name])) for name in (NAMES[1], NAMES[-1])),
+            METRICS["test_roc_auc"]: found[OWN, "test_roc_auc"],
+            "clients' validation rows": self.mix(track, OWN),
+            "global accuracy with the other mix there": found[OTHER, "global_accuracy"],
+            "ROC-AUC with the other mix there": found[OTHER, "test_roc_auc"],
+        }
 
 
 _KEY = ["track", "validation", "link"]

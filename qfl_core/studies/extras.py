@@ -11,11 +11,10 @@ from typing import Any
 import pandas as pd
 
 from qfl_core.analysis.compare import paired_values
-from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED, counted, judge_differences
+from qfl_core.analysis.differences import HIGHER, LOWER, judge_differences, side_by_side
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import number
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_study
 
@@ -81,21 +80,10 @@ class ExtrasStudy:
             parts.append(last[["seed", "client"]].assign(track=track, factor=last["aggregation_weight"] / share))
         return pd.concat(parts, ignore_index=True)
 
-    def verdict(self) -> str:
-        """Return one sentence per extra: what the seeds show of it."""
-        lines = []
-        for extra, base in BASES.items():
-            rows = self.differences[self.differences["extra"] == extra]
-            shown = rows[~rows["verdict"].isin([ABSENT, UNDECIDED])]
-            told = [
-                f"{METRICS[metric][0].lower()} on {track} {verdict} ({number(mean, signed=True)})"
-                for metric, track, verdict, mean in zip(
-                    *(shown[column] for column in ("metric", "track", "verdict", "mean")), strict=True
-                )
-            ]
-            outcome = "; ".join([counted(rows["verdict"]), *told])
-            lines.append(f"{extra} against {base}, {len(rows)} comparisons over {rows['seeds'].min()} seeds: {outcome}")
-        return "\n".join(lines)
+    def verdicts(self) -> pd.DataFrame:
+        """Return extra - base, as text: one row per extra and metric, one column per track."""
+        titles = self.differences["metric"].map({name: title for name, (title, _) in METRICS.items()})
+        return side_by_side(self.differences.assign(metric=titles), ["extra", "base", "metric"], "track")
 
 
 def extras_study(

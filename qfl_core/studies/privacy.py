@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, judge_differences
+from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import interval
 from qfl_core.config import Profile, track_dataset
 from qfl_core.runs.study import Study, get_variants
 
@@ -118,17 +117,18 @@ class PrivacyStudy:
         judged.insert(3, "epsilon", [self.epsilons[track, Case(n, z)] for track, n, z in keys])
         return judged
 
-    def verdict(self) -> str:
-        """Return what the seeds show: one sentence per track, number of clients and noise."""
-        words = {LOWER: "costs", HIGHER: "gains", ABSENT: "costs less than the margin of 0.02"}
-        lines = []
-        for row in self.differences.to_dict("records"):
-            spent = "clipping alone" if np.isinf(row["epsilon"]) else f"ε = {row['epsilon']:.1f}"
-            told = words.get(row["verdict"], "is not shown to cost or to gain")
-            found = interval(row["mean"], row["low"], row["high"], signed=True)
-            score = NAMES[metric_of(row["track"])]
-            lines.append(f"{row['track']}, {row['clients']} clients, {spent}: {told} ({score} {found})")
-        return "\n".join(lines)
+    def verdicts(self) -> pd.DataFrame:
+        """Return what privacy changes, as text: one row per track and number of clients, one column per noise."""
+        judged = self.differences
+        noises = ["clipping alone" if noise == 0 else f"noise z = {noise:g}" for noise in judged["noise"]]
+        names = [f"{track}, {NAMES[metric_of(track)]}" for track in judged["track"]]
+        wide = side_by_side(judged.assign(track=names, noise=noises), ["track", "clients"], "noise")
+        return wide.rename_axis(columns=None)
+
+    def budgets(self) -> pd.DataFrame:
+        """Return epsilon after the last round: one row per track, one column per noise that hides something."""
+        rows = {(track, case.noise): spent for (track, case), spent in self.epsilons.items() if case.noise > 0}
+        return pd.Series(rows).unstack(sort=False).rename_axis(index="track", columns="noise z")
 
 
 def privacy_variants(section: Mapping[str, Any], track: str) -> dict[Case, dict[str, Any]]:

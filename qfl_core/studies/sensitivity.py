@@ -10,14 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from qfl_core.analysis.differences import counted, judge_differences
+from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.summary import interval_texts
 from qfl_core.analysis.variation import variation
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.numbers import interval
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
 
@@ -98,18 +97,9 @@ class Sensitivity:
         differences = pd.DataFrame(gains).rename_axis(columns=["track", "level"])
         return judge_differences(differences, [of_metric(metric)] * len(gains), self.name).reset_index()
 
-    def verdict(self, metric: str = "global_accuracy") -> str:
-        """Return one sentence per track on the outcome."""
-        lines = []
-        for track, rows in self.gains(metric).groupby("track", sort=False):
-            largest = rows.iloc[int(rows["mean"].abs().argmax())]
-            told = interval(largest["mean"], largest["low"], largest["high"], signed=True)
-            lines.append(
-                f"{track}, {METRICS[metric].lower()} against {self.base}: of {len(rows)} levels of {self.name}, "
-                f"{counted(rows['verdict'])}; the largest difference is {told} at {largest['level']} over "
-                f"{int(largest['seeds'])} seeds"
-            )
-        return "\n".join(lines)
+    def verdicts(self, metric: str = "global_accuracy") -> pd.DataFrame:
+        """Return each level minus the base, as text: one row per level, one column per track."""
+        return side_by_side(self.gains(metric), "level", "track")
 
     def summary(self) -> pd.DataFrame:
         """Return ``mean ± half interval`` of each metric, one row per track and level."""
