@@ -1,7 +1,7 @@
 """Training the controller offline: varied tasks, ranks, leave-one-dataset-out, and the same bytes after a kill."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -104,8 +104,8 @@ def test_ranks_count_every_task_alike_and_ties_share():
 
 
 def test_every_generation_has_federations_of_its_own_and_all_families_take_turns():
-    tasks = [task for generation in range(6) for task in tasks_of(FAMILIES, 0, generation, 6)]
-    assert len({task.seed for task in tasks}) == 36
+    tasks = [task for generation in range(5) for task in tasks_of(FAMILIES, 0, generation, 8)]
+    assert len({task.seed for task in tasks}) == 40
     counts = {family.name: sum(task.family is family for task in tasks) for family in FAMILIES}
     assert set(counts.values()) == {4}
     assert min(task.seed for task in tasks) > 10_000  # none is a seed of a figure or a study
@@ -118,11 +118,20 @@ def test_a_task_is_decided_by_its_seed_and_has_data_that_fit(family):
     for name in ("clients", "skew_ratio", "shots", "loss"):
         assert len({getattr(config, name) for config in configs}) > 1
     if family.track is None:
-        assert {config.features for config in configs} <= set(range(2, 7))
+        assert {config.features for config in configs} <= set(range(2, family.most_features + 1))
         splits = Task(family, 1_000_000).splits(configs[0])
         assert splits.train.X.shape == (configs[0].train_size, configs[0].features)
         assert set(np.unique(splits.val.y)) == {0, 1}
         assert splits.digest == Task(family, 1_000_000).splits(configs[0]).digest
+
+
+def test_one_family_trains_with_the_noise_of_a_device():
+    """Its losses are those of the noisy engine, and it stays at sizes where that engine is fast."""
+    (noisy,) = (family for family in FAMILIES if "engine" in family.settings)
+    task, rates = Task(noisy, 1_000_000), [initial_phi(0.3, 0.1)]
+    assert noisy.most_features == 4
+    quiet = replace(noisy, settings={**noisy.settings, "engine": "statevector"})
+    assert curve_means(task, rates, "smoke", 1) != curve_means(Task(quiet, task.seed), rates, "smoke", 1)
 
 
 def test_a_controller_is_judged_by_the_mean_of_its_balanced_validation_losses_alone(monkeypatch):
