@@ -69,6 +69,12 @@ def test_a_search_that_was_killed_ends_in_the_same_numbers(tmp_path):
     assert killed.read_bytes() == whole.path.read_bytes()
 
 
+def test_a_search_shows_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("QFL_PROGRESS", "on")
+    search([CLUSTERS], Plan(generations=3, tasks=1), bowl, Journal(tmp_path / "all.jsonl", "origin"))
+    assert "all: 100%" in capsys.readouterr().err
+
+
 def test_the_search_leaves_numpys_global_generator_alone(tmp_path):
     np.random.seed(3)  # noqa: NPY002
     expected = np.random.get_state()[1].copy()  # noqa: NPY002

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qfl_core.algorithm.controller import FEATURES, initial_phi
+from qfl_core.base.progress import bar
 from qfl_core.base.streams import stream
 from qfl_core.runs.journal import Journal
 from qfl_core.studies.metatrain.tasks import Family, Task, tasks_of
@@ -89,14 +90,16 @@ def evolved(
     }
     strategy = cma.CMAEvolutionStrategy(begin, spread, options | fixed)
     known = journal.records()
-    for generation in range(generations):
-        points = strategy.ask()
-        if generation < len(known):
-            losses = known[generation]["losses"]
-        else:
-            losses = judge(generation, [np.round(point, JUDGED_DECIMALS) for point in points])
-            journal.append({"state": {"done": generation}, "losses": losses})
-        strategy.tell(points, list(mean_ranks(np.array(losses))))
+    with bar(generations, "generation", desc=journal.path.stem) as shown:
+        for generation in range(generations):
+            points = strategy.ask()
+            if generation < len(known):
+                losses = known[generation]["losses"]
+            else:
+                losses = judge(generation, [np.round(point, JUDGED_DECIMALS) for point in points])
+                journal.append({"state": {"done": generation}, "losses": losses})
+            strategy.tell(points, list(mean_ranks(np.array(losses))))
+            shown.update()
     found: np.ndarray = strategy.result.xfavorite
     return found
 
