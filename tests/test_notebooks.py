@@ -155,6 +155,22 @@ def test_stored_outputs_are_the_executed_ones_without_the_cell_that_papermill_ad
     assert nbformat.writes(again) == nbformat.writes(stored)
 
 
+def test_lines_that_a_kernel_sent_apart_are_stored_as_one_output():
+    lines = [
+        nbformat.v4.new_output("stream", name=name, text=text)
+        for name, text in (("stdout", "a\n"), ("stdout", "b\n"), ("stderr", "c\n"), ("stdout", "d\n"))
+    ]
+    cell = nbformat.v4.new_code_cell("f()", outputs=lines)
+    for _ in range(2):
+        stored = stored_notebooks.cleaned(nbformat.v4.new_notebook(cells=[cell]))
+        assert [(o.name, o.text) for o in stored.cells[0].outputs] == [
+            ("stdout", "a\nb\n"),
+            ("stderr", "c\n"),
+            ("stdout", "d\n"),
+        ]
+    assert lines[0].text == "a\n"
+
+
 def test_outputs_of_other_cells_are_not_stored(tmp_path, capsys):
     folder = tmp_path / "notebooks"
     folder.mkdir()

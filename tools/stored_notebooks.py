@@ -41,12 +41,25 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
+            cell.outputs = joined(cell.outputs)
             for output in cell.outputs:
                 if output.output_type == "execute_result":
                     output.execution_count = count
     kept = ("jupytext", "kernelspec")
     notebook.metadata = {name: notebook.metadata[name] for name in kept if name in notebook.metadata}
     return notebook
+
+
+def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """Join what a cell printed in a row: how a kernel cuts it into pieces depends on the time between two lines."""
+    found: list[NotebookNode] = []
+    for output in outputs:
+        printed = output.output_type == "stream"
+        if printed and found and found[-1].output_type == "stream" and found[-1].name == output.name:
+            found[-1].text += output.text
+        else:
+            found.append(nbformat.from_dict(output) if printed else output)
+    return found
 
 
 def with_outputs(committed: NotebookNode, executed: NotebookNode, name: str) -> NotebookNode:
