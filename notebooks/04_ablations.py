@@ -69,7 +69,7 @@ from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
-pd.options.display.max_colwidth = 60
+pd.options.display.max_colwidth = 200
 settings = load_profile(profile, experiment=experiment)
 
 # %% [markdown]
