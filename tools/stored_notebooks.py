@@ -14,9 +14,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import nbformat
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbformat import NotebookNode
 from PIL import Image
 
@@ -41,7 +43,7 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
-            cell.outputs = joined(cell.outputs)
+            cell.outputs = joined(cell)
             for output in cell.outputs:
                 if output.output_type == "execute_result":
                     output.execution_count = count
@@ -50,16 +52,10 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
     return notebook
 
 
-def joined(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+def joined(cell: NotebookNode) -> list[NotebookNode]:
     """Join what a cell printed in a row: how a kernel cuts it into pieces depends on the time between two lines."""
-    found: list[NotebookNode] = []
-    for output in outputs:
-        printed = output.output_type == "stream"
-        if printed and found and found[-1].output_type == "stream" and found[-1].name == output.name:
-            found[-1].text += output.text
-        else:
-            found.append(nbformat.from_dict(output) if printed else output)
-    return found
+    copy, _ = CoalesceStreamsPreprocessor().preprocess_cell(deepcopy(cell), {}, 0)
+    return copy.outputs
 
 
 def with_outputs(committed: NotebookNode, executed: NotebookNode, name: str) -> NotebookNode:
