@@ -314,6 +314,8 @@ def test_tables_that_are_read_give_the_same_page_and_a_missing_one_names_the_com
     page = with_blocks(empty_page(list(blocks(read))), blocks(read))
     assert with_blocks(page, blocks(read)) == page
     assert "**undecided**" in page
+    assert "density" in str(read.facts)
+    assert "density" not in str(read.rate_facts), "the rates are those of a task without noise"
     (tmp_path / "rates.csv").unlink()
     with pytest.raises(AnalysisError, match="make controllers"):
         Tables.read(tmp_path)

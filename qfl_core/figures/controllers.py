@@ -104,7 +104,7 @@ def controller_rates(tables: Tables, name: str = "controllers_rates") -> Sheet:
         for rate, title in _RATES.items()
         for place, start in enumerate(starts, start=1)
     }
-    return Sheet(name, panels, tables.facts, size=(3.7, 2.7), columns=len(starts), legend=4)
+    return Sheet(name, panels, tables.rate_facts, size=(3.7, 2.7), columns=len(starts), legend=4)
 
 
 def _rates(axis: Axes, rates: pd.DataFrame, rate: str, title: str, ends: tuple[float, float]) -> None:

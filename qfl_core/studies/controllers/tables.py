@@ -57,8 +57,13 @@ class Tables:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What a figure's footer says of the runs."""
-        return tuple(str(self.scores["origin"].iloc[0]).split("; "))
+        """What a figure's footer says of all runs."""
+        return told(self.scores)
+
+    @property
+    def rate_facts(self) -> tuple[str, ...]:
+        """What a figure's footer says of the runs behind :attr:`rates`."""
+        return told(self.rates)
 
     def write(self, folder: Path) -> None:
         """Write one CSV file per table."""
@@ -78,6 +83,11 @@ class Tables:
             table = pd.read_csv(path, dtype=texts)
             found.append(table.fillna({name: "" for name in texts if name in table}))
         return cls(*found)
+
+
+def told(table: pd.DataFrame) -> tuple[str, ...]:
+    """Return what a table's column ``origin`` says of its runs, which is the same in every row."""
+    return tuple(str(table["origin"].iloc[0]).split("; "))
 
 
 def complete_comparison() -> Tables:
@@ -157,5 +167,7 @@ def rate_table(found: Measured, plan: Plan) -> pd.DataFrame:
                 rates = logs.groupby(["round", "unfold"])[["eta", "delta"]].mean().reset_index()
                 rates = rates.assign(eta=np.exp(rates["eta"]), delta=np.exp(rates["delta"]))
                 rates["unfolds"] = study.runs[0].config.unfolds
-                rows.append(rates.assign(task=plan.rates_task, method=method, start=start))
-    return pd.concat(rows, ignore_index=True)[["task", "start", "method", "round", "unfold", "unfolds", "eta", "delta"]]
+                origin = "; ".join(study.facts)
+                rows.append(rates.assign(task=plan.rates_task, method=method, start=start, origin=origin))
+    columns = ["task", "start", "method", "round", "unfold", "unfolds", "eta", "delta", "origin"]
+    return pd.concat(rows, ignore_index=True)[columns]
