@@ -16,13 +16,13 @@ from qfl_core.algorithm.controller import gamma
 from qfl_core.base.errors import AnalysisError, ConfigError
 from qfl_core.config import COMMAND_KEYS, load_profile
 from qfl_core.extras.pretrained import pretrained_phi
-from qfl_core.figures.controllers import controller_curves, controller_rates, task_title
+from qfl_core.figures.controllers import TUNED_END, controller_curves, controller_rates, task_title
 from qfl_core.runs.experiment import train
 from qfl_core.studies.controllers import METHODS, Plan, Tables, compare, complete_comparison
 from qfl_core.studies.controllers import features as feature_study
 from qfl_core.studies.controllers import probe as probe_module
 from qfl_core.studies.controllers.collect import measured
-from qfl_core.studies.controllers.goals import AREA, FINAL, SPEED, Bounds, Part, halvings, judge, parts
+from qfl_core.studies.controllers.goals import AREA, FINAL, SPEED, Bounds, Part, halvings, judge, parts, unknown
 from qfl_core.studies.controllers.network import (
     HIDDEN,
     INPUTS,
@@ -129,9 +129,44 @@ def test_a_run_that_never_reaches_the_goal_counts_with_all_its_circuits():
     assert halvings(mine, constant).round(6).to_dict() == {1: 1.0, 2: -2.0, 3: 1.0}
 
 
+def test_what_a_run_without_the_goal_would_have_needed_is_not_known():
+    """Where the constant never gets there, the halvings may be more than counted; where the other does not, fewer."""
+    reaches, never = (pd.DataFrame({"reached": [0.5, value], "spent": 1.0}) for value in (0.5, np.nan))
+    assert unknown(reaches, reaches) == unknown(never, never) == frozenset()
+    assert unknown(reaches, never) == {"fails", "absent"}
+    assert unknown(never, reaches) == {"holds"}
+    plan = plan_of("a")
+    table = planted_values(plan, {}, {CONSTANT: 0.8, ONLINE: 0.79, OFFLINE: 0.2}, {})
+    late = table["seed"] == 0
+    table.loc[late & (table["method"] == CONSTANT), "reached"] = np.nan
+    _, found = judge(parts(table, plan), plan)
+    speed = found[found["statement"] == SPEED].set_index("method")["verdict"]
+    assert set(speed[ONLINE]) == {"undecided"}  # all values are near 0, but one of them is a lower bound
+    assert speed[OFFLINE] == "holds"
+    table.loc[late & (table["method"] == OFFLINE), "reached"] = np.nan
+    table.loc[late & (table["method"] == CONSTANT), "reached"] = 0.8
+    statements, found = judge(parts(table, plan), plan)
+    assert found.set_index(["method", "statement"])["verdict"][OFFLINE, SPEED] == "undecided"
+    assert statements.set_index(["method", "statement"])["verdict"][OFFLINE, SPEED] == "undecided"
+
+
+def test_a_statement_names_the_worst_of_the_parts_that_decide_it():
+    rng = np.random.default_rng(2)
+    plan = plan_of("low and sure", "high and unsure")
+    sure, unsure = pd.Series(rng.normal(0.0, 0.0005, 30)), pd.Series(rng.normal(0.05, 0.4, 30))
+    asked = [
+        Part(ONLINE, FINAL, task.name, "", TUNED, values)
+        for task, values in zip(plan.tasks, (sure, unsure), strict=True)
+    ]
+    statements, found = judge(asked, plan)
+    assert found["verdict"].tolist() == ["holds", "undecided"]
+    assert statements[["verdict", "worst"]].iloc[0].tolist() == ["undecided", f"high and unsure {TUNED}"]
+
+
 def plan_of(*tasks, outside=()):
-    made = [Task(name, name, tuple(range(30)), ((0.02, 0.02), (0.13, 0.13)), ((0.13, 0.13),), {}) for name in tasks]
-    return Plan(tuple(made), (0.13, 1.0), outside, (), tasks[0], ())
+    starts, grid = ((0.02, 0.02), (0.13, 0.13)), ((0.13, 0.13), (1.0, 0.13))
+    made = [Task(name, name, tuple(range(30)), starts, ((0.13, 0.13),), grid, {}) for name in tasks]
+    return Plan(tuple(made), outside, (), tasks[0], ())
 
 
 def planted_values(plan, finals, reached, areas):
@@ -274,7 +309,7 @@ def test_every_circuit_is_counted_as_by_hand(done):
     assert spent(ONLINE, "0.13", seed).loc[3] == of_client.sum() + 4 * turns
     assert spent(BOTH, "", seed).loc[3] == of_client.sum() + 4 * turns
     assert spent(OFFLINE, "", seed).loc[3] == of_client.sum()
-    assert spent(TUNED, "", seed).to_dict() == {0: 0, **(len(plan.grid) * of_round.cumsum()).to_dict()}
+    assert spent(TUNED, "", seed).to_dict() == {0: 0, **(len(plan.tasks[0].grid) * of_round.cumsum()).to_dict()}
 
 
 def test_the_tables_have_every_method_task_and_start(done):
@@ -286,7 +321,7 @@ def test_the_tables_have_every_method_task_and_start(done):
         assert set(mine.loc[mine["method"] == FROZEN, "start"]) == {start_name(start) for start in task.starts}
         assert (mine["spent"] > 0.99).all()
     assert set(tables.parts["start"]) == {"0.02", "0.13", ""}
-    assert tables.scores.loc[tables.scores["method"] == TUNED, "chosen"].isin(["0.13", "0.5"]).all()
+    assert tables.scores.loc[tables.scores["method"] == TUNED, "chosen"].isin(["0.13", "0.5 / 0.13"]).all()
     assert "data: bundled, stand-in" in tables.facts
 
 
@@ -349,6 +384,18 @@ def test_a_level_with_all_features_is_the_full_controller(done, tmp_path):
     rows = probe.read(tmp_path)
     assert rows["accuracy"].tolist() == run.rounds["global_accuracy"].tolist()[1:]
     assert rows["worst"].tolist() == run.rounds["client_test_accuracy_min"].tolist()[1:]
+
+
+def test_the_accuracy_of_a_group_is_that_of_its_uploads(done):
+    settings, plan, folder, _ = done
+    run = measured(settings, plan, folder, train=False).studies["breast-cancer"][OFFLINE, ""].runs[0]
+    curve = probe_module.curve_of(run)
+    uploads = run.clients[run.clients["is_selected"] & (run.clients["round"] == 2)]
+    small = uploads[uploads["client_size"] < uploads["client_size"].median()]
+    assert 0 < len(small) < len(uploads)
+    assert curve["small"].iloc[1] == pytest.approx(small["test_accuracy"].mean())
+    skewed = uploads[uploads["heterogeneity"] > uploads["heterogeneity"].median()]
+    assert curve["skewed"].iloc[1] == pytest.approx((skewed if len(skewed) else uploads)["test_accuracy"].mean())
 
 
 def test_clients_are_compared_by_their_rates(done):
@@ -426,7 +473,7 @@ def test_the_figures_show_every_task_and_start(done):
     titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
     assert titles == ["BAF", "Breast cancer", "Breast cancer, noisy"]
     names = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
-    assert names >= {CONSTANT, TUNED, ONLINE, OFFLINE, BOTH, "95 % of logistic regression"}
+    assert names >= {CONSTANT, TUNED_END, ONLINE, OFFLINE, BOTH, "95 % of logistic regression"}
     plt.close(figure)
     figure = controller_rates(tables).draw()
     titles = [axis.get_title() for axis in figure.axes if axis.get_title()]

@@ -175,15 +175,18 @@ def test_the_file_holds_a_controller_that_has_never_seen_each_dataset(tmp_path, 
 
 
 def test_a_journal_of_another_search_is_not_continued(tmp_path, monkeypatch):
-    def asked():
+    def asked(family=CLUSTERS):
         plan = Plan(generations=1, tasks=1, rounds=1)
-        trained(plan, "smoke", tmp_path, families=[CLUSTERS])
+        trained(plan, "smoke", tmp_path, families=[family])
         return len(list(tmp_path.iterdir()))
 
     assert asked() == 1
     assert asked() == 1  # the same search reads its journal
-    monkeypatch.setattr("qfl_core.studies.metatrain.command.package_digest", lambda parts: "another search")
-    assert asked() == 2
+    assert asked(replace(CLUSTERS, settings={**CLUSTERS.settings, "chunk": 31})) == 2
+    monkeypatch.setattr("qfl_core.studies.metatrain.search.importlib.metadata.version", lambda name: "another library")
+    assert asked() == 3
+    monkeypatch.setattr("qfl_core.studies.metatrain.search.package_digest", lambda parts: "another search")
+    assert asked() == 4
 
 
 @pytest.mark.outside

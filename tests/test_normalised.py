@@ -73,6 +73,14 @@ def test_the_constants_alone_move_and_stay_inside_the_bounds_of_the_rates():
     assert np.array_equal(begun.phi["controller"], initial_phi(0.9, 0.9))  # the caller's phi is not changed
 
 
+def test_a_constant_that_starts_outside_of_the_bounds_is_not_cut_to_them():
+    """A pretrained controller's constant is no rate: its other entries lower the rates again."""
+    begun = state(eta=2.67, delta=0.2)
+    assert log_rates(refined(begun, [1.0, 1.0, 1.0, 1.0]))[0] == np.log(2.67)
+    assert log_rates(refined(begun, [1.0, 2.0, 1.0, 1.0]))[0] == np.log(2.67)  # not further outside
+    assert log_rates(refined(begun, [2.0, 1.0, 1.0, 1.0]))[0] == pytest.approx(np.log(2.67) - 1)
+
+
 def test_equal_losses_move_nothing():
     end = refined(state(), [1.0, 1.0, 1.0, 1.0])
     assert np.array_equal(log_rates(end), log_rates(state()))

@@ -25,8 +25,9 @@ class NormalisedDescent:
         (phi_eta, phi_delta) <- (phi_eta, phi_delta) - a / (n + 1)^0.602 * s / sqrt(v),
 
     where a = ``outer_learning_rate`` and c = ``outer_perturbation``. Because |s| / sqrt(v) is about 1, the length of a
-    step is known, whatever the size of the loss: the first one multiplies or divides a rate by up to e^a. The constants
-    stay inside the bounds of the rates, because beyond them a slope is 0.
+    step is known, whatever the size of the loss: the first one multiplies or divides a rate by up to e^a. No step leads
+    a constant out of the bounds of the rates, because beyond them a slope is 0. A controller that starts outside, as a
+    pretrained one may because its other entries lower the rates, may stay where it is.
 
     L is the mean proximal loss at the end of local training, over ``clients`` clients that take turns. Clients measure
     it anyway, and it sees the rates far more clearly than the loss of the aggregated model does (docs/controller.md).
@@ -67,7 +68,7 @@ class NormalisedDescent:
         weight = self.forgetting * seen["weight"] + (1 - self.forgetting)
         length = config.outer_learning_rate / (taken + 1) ** self.decay
         scaled = slopes / np.sqrt(square / weight) if square > 0 else np.zeros(2)
-        phi = _inside(_moved(start.phi, -length * scaled), config)
+        phi = _inside(_moved(start.phi, -length * scaled), start.phi, config)
         memory = {"taken": taken + 1, "square": square, "weight": weight}
         norm = float(np.sqrt((slopes**2).sum()))
         return phi, {name: np.array(float(value)) for name, value in memory.items()}, norm
@@ -84,11 +85,11 @@ def _moved(phi: Phi, step: np.ndarray) -> Phi:
     return {"controller": controller}
 
 
-def _inside(phi: Phi, config: ExperimentConfig) -> Phi:
-    """Return phi with its constants inside the bounds of the rates."""
-    controller = phi["controller"].copy()
+def _inside(phi: Phi, before: Phi, config: ExperimentConfig) -> Phi:
+    """Return phi with its constants inside the bounds of the rates, widened to where they were before the step."""
+    controller, old = phi["controller"].copy(), before["controller"][:, 0]
     low, high = np.log([config.eta_bounds, config.delta_bounds]).T
-    controller[:, 0] = np.clip(controller[:, 0], low, high)
+    controller[:, 0] = np.clip(controller[:, 0], np.minimum(low, old), np.maximum(high, old))
     return {"controller": controller}
 
 

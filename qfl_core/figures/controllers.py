@@ -37,6 +37,7 @@ LINES: dict[str, Look] = {
     OFFLINE: {"color": SAFE[0]},
     BOTH: {"color": SAFE[4]},
 }
+TUNED_END = "tuned constant, at its end"
 _RATES = {"eta": "Learning rate η", "delta": "Perturbation δ"}
 _TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _SCORES = {"accuracy": "test accuracy", "roc_auc": "test ROC-AUC"}
@@ -52,7 +53,8 @@ def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet
     """Return the test score over circuits, one panel per task, with 95 % bands over seeds.
 
     Circuits are shares of what constant 0.13 spends in a whole run. A method that can start anywhere is shown as the
-    mean over the starts of the goal.
+    mean over the starts of the goal. The tuned constant pays for the whole grid, which ends far to the right: a level
+    shows its final score.
     """
     curves, scores = steady(tables.curves), tables.scores
     panels: dict[str, Panel] = {}
@@ -63,15 +65,19 @@ def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet
             curves=curves[curves["task"] == task],
             title=task_title(str(task)),
             goal=float(told["goal"]),
+            tuned=float(mine.set_index("method").loc[TUNED, "final"]),
             score=_SCORES[str(told["score"])],
         )
-    return Sheet(name, panels, (*tables.facts, BANDS), size=(3.0, 2.6), columns=4, legend=5)
+    # One row per engine, where both have the same tasks.
+    columns = max(3, sum(not str(task).endswith(NOISY) for task in scores["task"].unique()))
+    return Sheet(name, panels, (*tables.facts, BANDS), size=(2.8, 2.5), columns=columns, legend=3)
 
 
-def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, score: str) -> None:
+def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, tuned: float, score: str) -> None:
+    axis.axhline(tuned, label=TUNED_END, linewidth=1.2, **LINES[TUNED])
     for method, line in LINES.items():
         mine = curves[curves["method"] == method]
-        if len(mine):
+        if len(mine) and method != TUNED:
             axis.plot(mine["circuits"], mine["mean"], label=method, linewidth=1.4, **line)
             band: dict[str, Any] = {"color": line["color"], "alpha": 0.09, "linewidth": 0}
             axis.fill_between(mine["circuits"], mine["low"].clip(0, 1), mine["high"].clip(0, 1), **band)
@@ -84,7 +90,7 @@ def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, score: st
         xlim=(0, float(curves["circuits"].max())),
     )
     axis.xaxis.set_major_locator(MultipleLocator(0.5))
-    shown = [*curves["mean"], goal]
+    shown = [*curves.loc[curves["method"] != TUNED, "mean"], goal, tuned]
     axis.set_ylim(max(0.0, min(shown) - 0.05), min(1.0, max(shown) + 0.05))
 
 

@@ -25,7 +25,7 @@ def add_controllers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="instead, repeat the comparison on tasks that nothing was developed on (some 1,000 runs)",
+        help="instead, repeat the comparison on tasks that nothing was developed on (some 5,000 runs)",
     )
     parser.set_defaults(command=_controllers, interrupted="the same command goes on")
 
@@ -72,7 +72,7 @@ def _fresh(settings: Profile, out: Path, no_training: bool) -> int:
     from qfl_core.studies.controllers.tables import NAME
 
     # A smaller profile tries the code, and must not look at what the paper's profile reports.
-    plan = fresh_plan(settings) if settings.name == "paper" else fresh_plan(settings, range(2_690, 2_692))
+    plan = fresh_plan(settings) if settings.name == "paper" else fresh_plan(settings, range(2_790, 2_792))
     file, page = out / NAME / FILE, out / PAGE
     if not no_training:
         file.parent.mkdir(parents=True, exist_ok=True)

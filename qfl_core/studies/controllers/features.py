@@ -5,6 +5,8 @@ mean over all clients, unfolds and rounds of the full controller's runs on the t
 what the *variation* of a feature brings, and the mean of log eta before it is clipped stays. No controller is trained
 anew: one that was trained with fewer features from the beginning might do better than the level here.
 
+Among the measures are the accuracies of the uploads of skewed and of small clients: does what it does help them?
+
 **Clients.** Rates of one group of clients over those of the others, as a ratio of geometric means: clients whose label
 mix is further from the federation's than the median of their round, and clients with fewer samples than the median.
 """
@@ -25,7 +27,7 @@ from qfl_core.analysis.margins import of_metric
 from qfl_core.extras.pretrained import pretrained_phi
 from qfl_core.runs import RunResult
 from qfl_core.runs.study import Study
-from qfl_core.studies.controllers.probe import MEASURES, Probe, curve_of, summary, train_probes
+from qfl_core.studies.controllers.probe import GROUPS, MEASURES, Probe, curve_of, in_group, summary, train_probes
 
 #: The levels and how many of the features each keeps; the last is the full controller.
 LEVELS = {"constant": 1, "+ unfold": 2, "+ round": 3, "+ loss change": 5, "+ client features": len(FEATURES)}
@@ -128,9 +130,8 @@ def client_rates(studies: Mapping[str, Study]) -> pd.DataFrame:
     rows = []
     for task, study in studies.items():
         trace = study.table("client_trace")
-        for group, column, sign in (("skewed", "heterogeneity", 1), ("small", "client_size", -1)):
-            middle = trace.groupby(["seed", "round"])[column].transform("median")
-            inside, outside = sign * (trace[column] - middle) > 0, sign * (trace[column] - middle) < 0
+        for group in GROUPS:
+            inside, outside = in_group(trace, group, ["seed", "round"])
             for rate in ("eta", "delta"):
                 logs = np.log(trace[rate])
                 ratio = logs[inside].groupby(trace["seed"]).mean() - logs[outside].groupby(trace["seed"]).mean()

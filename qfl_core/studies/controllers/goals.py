@@ -9,6 +9,10 @@ number per seed, whose mean must lie above a bound. A part holds, fails, is abse
 :mod:`qfl_core.analysis.verdicts`; a statement holds where all its parts do, shown by its worst part. The same three
 lists share the level of 5 %: statements, parts that hold, parts that fail or are absent. Tasks on the noisy engine have
 fewer seeds and are a family of their own. A part is missing where fewer than half of the seeds have a number.
+
+A run that never reaches 95 % of logistic regression would need more circuits than it has spent, nobody knows how many.
+Where constant 0.13 never does with some seed, the number of halvings is at least what is counted, so that the part
+cannot fail or be absent; where the other method never does, it is at most that, and the part cannot hold.
 """
 
 from __future__ import annotations
@@ -55,7 +59,10 @@ BOUNDS = Bounds()
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One question: a number per seed, ``values``, whose mean must lie above the bound of its statement."""
+    """One question: a number per seed, ``values``, whose mean must lie above the bound of its statement.
+
+    ``never`` are the verdicts that these numbers cannot show, whatever they are.
+    """
 
     method: str
     statement: str
@@ -63,6 +70,7 @@ class Part:
     start: str
     against: str
     values: pd.Series
+    never: frozenset[str] = frozenset()
 
 
 def parts(values: pd.DataFrame, plan: Plan) -> list[Part]:
@@ -80,12 +88,12 @@ def _questions(curves: Mapping[tuple[str, ...], pd.DataFrame], task: Task, metho
     mine = curves[task.name, method, start]
     tuned, constant = curves[task.name, TUNED, ""], curves[task.name, CONSTANT, ""]
     yield Part(method, FINAL, task.name, start, TUNED, mine["final"] - tuned["final"])
-    yield Part(method, SPEED, task.name, start, CONSTANT, halvings(mine, constant))
+    yield Part(method, SPEED, task.name, start, CONSTANT, halvings(mine, constant), unknown(mine, constant))
     for other in UNTUNED:
-        if other != method:
-            # From the same start, where the other one has it; else from the paper's.
-            choices = ((task.name, other, name) for name in ("", start, start_name(PAPER_START)))
-            theirs = next(curves[key] for key in choices if key in curves)
+        # From the same start, where the other one has it; else from the paper's. Not every method runs on every task.
+        choices = ((task.name, other, name) for name in ("", start, start_name(PAPER_START)))
+        theirs = next((curves[key] for key in choices if key in curves), None)
+        if other != method and theirs is not None:
             yield Part(method, AREA, task.name, start, other, mine["area"] - theirs["area"])
 
 
@@ -98,6 +106,13 @@ def halvings(mine: pd.DataFrame, constant: pd.DataFrame) -> pd.Series:
     spent = [table["reached"].fillna(table["spent"]) for table in (constant, mine)]
     ratio = (spent[0] / spent[1]).map(np.log2)
     return ratio[constant["reached"].notna() | mine["reached"].notna()]
+
+
+def unknown(mine: pd.DataFrame, constant: pd.DataFrame) -> frozenset[str]:
+    """Return the verdicts that :func:`halvings` cannot show, because a run without the goal counts too little."""
+    counted = constant["reached"].notna() | mine["reached"].notna()
+    found = {FAILS, ABSENT} if constant.loc[counted, "reached"].isna().any() else set()
+    return frozenset(found | ({HOLDS} if mine.loc[counted, "reached"].isna().any() else set()))
 
 
 def judge(asked: Sequence[Part], plan: Plan, bounds: Bounds = BOUNDS) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -128,6 +143,8 @@ def _judge_family(asked: Sequence[Part], bounds: Bounds, family: str) -> tuple[p
     for j, part in enumerate(asked):
         rows.append(_row(part, *limits[j], shown.get(j, {}), stream(0, f"controllers-{family}", j)))
     table = pd.DataFrame(rows)
+    # What no number can show is not shown by the worst part either.
+    whole = {key: p for key, p in whole.items() if not any(HOLDS in asked[j].never for j in groups[key])}
     statements = [_statement(key, table.loc[places], whole.get(key, np.nan)) for key, places in groups.items()]
     for key, places in groups.items():
         # Shown by its worst part, the statement shows every part.
@@ -174,18 +191,23 @@ def _row(
         return labels | nothing | fixed | {"p": np.nan, "verdict": MISSING}
     low, high, _ = mean_interval(x, rng)
     agrees = {HOLDS: low > bound, FAILS: high < bound, ABSENT: high < bound + margin}
-    verdict = next((name for name, p in shown.items() if p <= LEVEL and agrees[name]), UNDECIDED)
+    possible = [name for name, p in shown.items() if p <= LEVEL and agrees[name] and name not in part.never]
+    verdict = next(iter(possible), UNDECIDED)
     numbers = {"mean": float(x.mean()), "low": low, "high": high}
     return labels | numbers | fixed | {"p": shown.get(verdict, shown[HOLDS]), "verdict": verdict}
 
 
 def _statement(key: tuple[str, str], rows: pd.DataFrame, p: float) -> dict[str, object]:
-    """Return a statement's verdict: the worst of its parts, or "holds" where its worst part shows it."""
+    """Return a statement's verdict: the worst of its parts, or "holds" where its worst part shows it.
+
+    ``worst`` is the part with the lowest mean of those that have the statement's verdict.
+    """
     found = set(rows["verdict"])
     verdict = next((name for name in (FAILS, ABSENT, MISSING, UNDECIDED) if name in found), HOLDS)
     if p <= LEVEL and (rows["low"] > rows["bound"]).all():
         verdict = HOLDS
-    worst = rows.assign(above=rows["mean"] - rows["bound"]).sort_values("above", na_position="last").iloc[0]
+    deciding = rows[rows["verdict"] == verdict] if verdict not in (HOLDS, MISSING) else rows
+    worst = deciding.assign(above=deciding["mean"] - deciding["bound"]).sort_values("above", na_position="last").iloc[0]
     counts = {name: int((rows["verdict"] == name).sum()) for name in (HOLDS, FAILS, ABSENT, UNDECIDED, MISSING)}
     worst_part = " ".join(str(worst[name]) for name in ("task", "start", "against") if worst[name])
     return {

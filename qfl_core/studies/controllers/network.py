@@ -8,8 +8,6 @@ track of the comparison: both are trained on scikit-learn's wine and digits and 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,17 +22,15 @@ from qfl_core.algorithm.optimizers import Spsa
 from qfl_core.analysis.differences import judge_differences
 from qfl_core.analysis.margins import of_metric
 from qfl_core.base.processes import in_processes
-from qfl_core.base.source_code import package_digest
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig, load_profile
-from qfl_core.runs.identity import code_digest
 from qfl_core.runs.journal import Journal
 from qfl_core.runs.prepare import make_federation
 from qfl_core.runs.study import Study
 from qfl_core.studies.controllers.plan import PAPER_START, SMALL, Budget
 from qfl_core.studies.controllers.probe import MEASURES, Probe, summary, train_probes
 from qfl_core.studies.metatrain.curve import curve_mean
-from qfl_core.studies.metatrain.search import SEARCH_CODE, evolved
+from qfl_core.studies.metatrain.search import evolved, search_origin
 from qfl_core.studies.metatrain.tasks import FAMILIES, Task, tasks_of
 
 INPUTS = 4
@@ -127,8 +123,8 @@ def losses_of(task: Task, candidates: Sequence[np.ndarray], hidden: int, profile
 
 def trained_weights(hidden: int, profile: str, folder: Path, jobs: int = -1, budget: Budget = SMALL) -> np.ndarray:
     """Return the weights that an evolution search ends with; a search that was interrupted goes on from its journal."""
-    code = [code_digest(), package_digest((*SEARCH_CODE, "studies/controllers/network.py"))]
-    origin = hashlib.sha256(json.dumps([asdict(budget), hidden, profile, *code]).encode()).hexdigest()
+    decides = {**asdict(budget), "hidden": hidden, "profile": profile}
+    origin = search_origin(decides, OUTSIDE, profile, budget.rounds, "studies/controllers/network.py")
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / f"network-{hidden}-{origin[:12]}.jsonl", origin)
     journal.mend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +20,14 @@ ONLINE = "learnt online"
 OFFLINE = "learnt offline"
 BOTH = "offline, then online"
 FROZEN = "frozen at the start"
-#: One value of the grid; together they make :data:`TUNED`.
+#: One pair of rates of the grid; together they make :data:`TUNED`.
 GRID = "grid"
 #: What tables and figures show, in this order.
 METHODS = (CONSTANT, TUNED, CALIBRATED, FROZEN, PAPER, RAW, ONLINE, OFFLINE, BOTH)
 #: The controllers that the goal is asked of.
 JUDGED = (ONLINE, OFFLINE, BOTH)
 #: What needs no tuning, and must therefore not beat them.
-UNTUNED = (CONSTANT, CALIBRATED, PAPER, ONLINE, OFFLINE, BOTH)
+UNTUNED = (CONSTANT, CALIBRATED, PAPER, RAW, ONLINE, OFFLINE, BOTH)
 #: Where the paper starts.
 PAPER_START = (0.13, 0.13)
 #: BAF has one fraud in ninety rows, so that accuracy says little there.
@@ -41,6 +42,8 @@ _NORMALISED = {
     **{"outer_optimizer": "normalised", "outer_period": 1},
     **{"outer_perturbation": 0.5, "outer_learning_rate": 2.0},
 }
+#: From good rates, long steps lead away: the first one changes a rate by a quarter of a log rate at most.
+_REFINED = {**_NORMALISED, "outer_learning_rate": 0.25}
 _PRETRAINED = {"controller": "pretrained", "controller_features": "standardised"}
 
 #: A learning rate eta and a perturbation delta.
@@ -81,13 +84,14 @@ class Arm:
 
 @dataclass(frozen=True)
 class Task:
-    """A track with its seeds; ``settings`` is what the runs of this task change, ``starts`` where they begin."""
+    """A track with its seeds: where its runs begin, the ``grid`` of constants, and the settings that they change."""
 
     name: str
     track: str
     seeds: tuple[int, ...]
     starts: tuple[Start, ...]
     paper_starts: tuple[Start, ...]
+    grid: tuple[Start, ...]
     settings: Mapping[str, Any]
 
     @property
@@ -103,13 +107,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All tasks, the values of the grid, the starts outside of the goal, and what is ablated and drawn.
+    """All tasks, the starts outside of the goal, and what is ablated and drawn.
 
     The goal is asked from the starts of a task that are not in ``outside``.
     """
 
     tasks: tuple[Task, ...]
-    grid: tuple[float, ...]
     outside: tuple[str, ...]
     ablation_seeds: tuple[int, ...]
     rates_task: str
@@ -124,14 +127,14 @@ class Plan:
             raise ConfigError(f"profile {settings.name!r} has no section controllers")
         common, starts, noisy = dict(section["settings"]), section["starts"], section["noisy"]
         goal, outside, paper = (_starts(starts[name]) for name in ("goal", "outside", "paper"))
-        tasks = [Task(t, t, tuple(section["seeds"]), (*goal, *outside), paper, common) for t in section["tracks"]]
-        few = _starts(noisy["starts"])
+        seeds, grid = tuple(section["seeds"]), _grid(section["grid"])
+        tasks = [Task(track, track, seeds, (*goal, *outside), paper, grid, common) for track in section["tracks"]]
+        few, seeds, grid = _starts(noisy["starts"]), tuple(noisy["seeds"]), _grid(noisy["grid"])
         for track in noisy["tracks"]:
             own = {**common, "engine": "density"}
-            tasks.append(Task(track + NOISY, track, tuple(noisy["seeds"]), few, (PAPER_START,), own))
+            tasks.append(Task(track + NOISY, track, seeds, few, (PAPER_START,), grid, own))
         return cls(
             tuple(tasks),
-            tuple(float(value) for value in section["grid"]),
             tuple(map(start_name, outside)),
             tuple(section["ablation_seeds"]),
             str(section["rates"]["track"]),
@@ -142,9 +145,9 @@ class Plan:
     def arms(self, task: Task) -> list[Arm]:
         """Return everything that runs on a task."""
         found = [Arm(CONSTANT, "", _frozen(PAPER_START)), Arm(OFFLINE, "", {**_PROX, **_PRETRAINED, "outer_period": 0})]
-        found.append(Arm(BOTH, "", {**_PROX, **_NORMALISED, **_PRETRAINED}))
+        found.append(Arm(BOTH, "", {**_PROX, **_REFINED, **_PRETRAINED}))
         found.append(Arm(CALIBRATED, "", {"method": "default-qfl", "default_spsa": "calibrated"}))
-        found += [Arm(GRID, start_name((value, value)), _frozen((value, value))) for value in self.grid]
+        found += [Arm(GRID, start_name(rates), _frozen(rates)) for rates in task.grid]
         found += [Arm(FROZEN, start_name(start), _frozen(start)) for start in task.starts]
         found += [Arm(PAPER, start_name(start), {**_at(start), **_READING}) for start in task.paper_starts]
         if not task.noisy:
@@ -155,6 +158,11 @@ class Plan:
     def goal_starts(self, task: Task) -> list[str]:
         """Return the names of the starts from which the goal is asked."""
         return [name for name in map(start_name, task.starts) if name not in self.outside]
+
+
+def _grid(rates: Mapping[str, Sequence[float]]) -> tuple[Start, ...]:
+    """Return every pair of a listed eta and a listed delta."""
+    return tuple(itertools.product(map(float, rates["eta"]), map(float, rates["delta"])))
 
 
 def _starts(listed: Sequence[Sequence[float]]) -> tuple[Start, ...]:

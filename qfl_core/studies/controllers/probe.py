@@ -24,8 +24,14 @@ from qfl_core.runs.identity import run_identity
 from qfl_core.runs.prepare import prepare
 from qfl_core.studies.controllers.score import final
 
-#: What is compared: over all rounds, or at the end of training.
-MEASURES = ("mean score", "final score", "fairness gap", "worst client")
+#: What is compared: over all rounds, or at the end of training. The last two are mean test accuracies of the uploads of
+#: clients whose label mix is further from the federation's than the median of their round, and of those with fewer
+#: samples than the median.
+MEASURES = ("mean score", "final score", "fairness gap", "worst client", "skewed clients", "small clients")
+#: The column of the client trace that makes the groups, and the sign that turns it so that they lie above its median.
+GROUPS = {"skewed": ("heterogeneity", 1), "small": ("client_size", -1)}
+#: What is kept of every round.
+COLUMNS = ("accuracy", "roc_auc", "fairness_gap", "worst", *GROUPS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +48,7 @@ class Probe:
 
     def path(self, folder: Path) -> Path:
         """Return where its rounds are kept: what decides them names the file."""
-        parts = [run_identity(self.config, self.data)]
+        parts = [run_identity(self.config, self.data), *COLUMNS]
         parts += [str(self.phi.tolist())] if self.phi is not None else []
         if self.optimizer is not None:
             parts += [repr(self.optimizer), inspect.getsource(type(self.optimizer))]
@@ -72,6 +78,16 @@ def train_probes(probes: Sequence[Probe], folder: Path, jobs: int = -1) -> None:
         list(in_processes(Probe.train, ((probe, folder) for probe in missing), jobs))
 
 
+def in_group(trace: pd.DataFrame, group: str, key: list[str]) -> tuple[pd.Series, pd.Series]:
+    """Return which rows of a client trace belong to a group, and which to the others; rows at the median are neither.
+
+    ``key`` names the columns that tell one round from another.
+    """
+    column, sign = GROUPS[group]
+    above = sign * (trace[column] - trace.groupby(key)[column].transform("median"))
+    return above > 0, above < 0
+
+
 def _row(record: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, float]:
     (of_round,), metrics = record["global_accuracies"], record["classification_metrics"]
     (test,) = [row for row in metrics if str(row["part"]) == "test"]
@@ -79,18 +95,31 @@ def _row(record: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, float
         **{name: float(test[name]) for name in ("accuracy", "roc_auc")},
         "fairness_gap": float(of_round["fairness_gap"]),
         "worst": float(of_round["client_test_accuracy_min"]),
+        **_group_accuracies(pd.DataFrame(record["client_trace"])).iloc[0].to_dict(),
     }
+
+
+def _group_accuracies(trace: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean test accuracy of the uploads of every group, one row per round; of all where a group is empty."""
+    uploads = trace[trace["is_selected"]]
+    every = uploads.groupby("round")["test_accuracy"].mean()
+    found = {}
+    for group in GROUPS:
+        inside, _ = in_group(uploads, group, ["round"])
+        found[group] = uploads[inside].groupby("round")["test_accuracy"].mean().reindex(every.index).fillna(every)
+    return pd.DataFrame(found)
 
 
 def curve_of(run: RunResult) -> pd.DataFrame:
     """Return of a finished run what a probe keeps."""
-    trained = run.rounds[run.rounds["round"] > 0]
+    trained = run.rounds[run.rounds["round"] > 0].set_index("round")
     names = {"global_accuracy": "accuracy", "test_roc_auc": "roc_auc", "client_test_accuracy_min": "worst"}
-    return trained.rename(columns=names)[[*names.values(), "fairness_gap"]]
+    both = trained.rename(columns=names).join(_group_accuracies(run.clients))
+    return both[list(COLUMNS)].reset_index(drop=True)
 
 
 def summary(curve: pd.DataFrame, score: str) -> dict[str, float]:
     """Return the :data:`MEASURES` of a curve; ``score`` is its column that counts."""
     scores = curve[score].to_numpy(float)
-    found = (scores.mean(), final(scores), final(curve["fairness_gap"].to_numpy()), final(curve["worst"].to_numpy()))
-    return dict(zip(MEASURES, map(float, found), strict=True))
+    ends = [final(curve[name].to_numpy(float)) for name in ("fairness_gap", "worst", *GROUPS)]
+    return dict(zip(MEASURES, map(float, (scores.mean(), final(scores), *ends)), strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.metadata
 import json
 from collections.abc import Sequence
@@ -18,12 +17,10 @@ from qfl_core.base.files import write_text
 from qfl_core.base.options import option, path_option
 from qfl_core.base.paths import results_dir
 from qfl_core.base.processes import in_processes
-from qfl_core.base.source_code import package_digest
 from qfl_core.extras import pretrained
-from qfl_core.runs.identity import code_digest
 from qfl_core.runs.journal import Journal
 from qfl_core.studies.metatrain.curve import curve_means
-from qfl_core.studies.metatrain.search import SEARCH_CODE, Evaluate, Plan, search
+from qfl_core.studies.metatrain.search import Evaluate, Plan, search, search_origin
 from qfl_core.studies.metatrain.tasks import FAMILIES, Family, Task, tasks_of
 
 #: Decimals of phi in the file: a thousandth of a log rate is a tenth of a percent of a rate.
@@ -109,8 +106,6 @@ def file_text(found: dict[str, np.ndarray], plan: Plan, profile: str, families: 
 
 
 def _origin(plan: Plan, profile: str, families: Sequence[Family]) -> str:
-    """Return a digest of what decides a search, so that a journal of another one is not continued."""
     # The length may grow: a longer search begins with the generations of a shorter one.
     decides = {**asdict(plan), "generations": None, "profile": profile, "families": [f.name for f in families]}
-    code = [code_digest(), package_digest(SEARCH_CODE)]
-    return hashlib.sha256(json.dumps([decides, *code], sort_keys=True).encode()).hexdigest()
+    return search_origin(decides, families, profile, plan.rounds)

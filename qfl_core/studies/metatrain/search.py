@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +13,10 @@ import numpy as np
 
 from qfl_core.algorithm.controller import FEATURES, initial_phi
 from qfl_core.base.progress import bar
+from qfl_core.base.source_code import package_digest
 from qfl_core.base.streams import stream
+from qfl_core.config import load_profile
+from qfl_core.runs.identity import code_digest
 from qfl_core.runs.journal import Journal
 from qfl_core.studies.metatrain.tasks import Family, Task, tasks_of
 
@@ -25,6 +31,21 @@ SEARCH_CODE = ("studies/metatrain",)
 #: Decimals of the controllers that are judged. The library's linear algebra differs between processors in the last
 #: digits of a number; cut to so few decimals, all processors judge the same controllers and end in the same file.
 JUDGED_DECIMALS = 6
+
+
+def search_origin(
+    decides: Mapping[str, object], families: Sequence[Family], profile: str, rounds: int, *code: str
+) -> str:
+    """Return a digest of what decides a search, so that a journal of another one is not continued.
+
+    That is ``decides``, the settings of every family's federations, the library, the code that trains and the code that
+    searches: :data:`SEARCH_CODE` and ``code``, files or folders of the package.
+    """
+    settings = load_profile(profile)
+    configs = [task.config(settings, rounds).digest for task in tasks_of(families, 0, 0, len(families))]
+    library = f"cma {importlib.metadata.version('cma')}"
+    parts = [dict(decides), configs, library, code_digest(), package_digest((*SEARCH_CODE, *code))]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
