@@ -65,7 +65,7 @@ def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet
             curves=curves[curves["task"] == task],
             title=task_title(str(task)),
             goal=float(told["goal"]),
-            tuned=float(mine.set_index("method").loc[TUNED, "final"]),
+            tuned=float(mine.loc[mine["method"] == TUNED, "final"].iloc[0]),
             score=_SCORES[str(told["score"])],
         )
     # One row per engine, where both have the same tasks.

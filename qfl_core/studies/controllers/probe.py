@@ -91,11 +91,12 @@ def in_group(trace: pd.DataFrame, group: str, key: list[str]) -> tuple[pd.Series
 def _row(record: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, float]:
     (of_round,), metrics = record["global_accuracies"], record["classification_metrics"]
     (test,) = [row for row in metrics if str(row["part"]) == "test"]
+    groups = _group_accuracies(pd.DataFrame(record["client_trace"]))
     return {
         **{name: float(test[name]) for name in ("accuracy", "roc_auc")},
         "fairness_gap": float(of_round["fairness_gap"]),
         "worst": float(of_round["client_test_accuracy_min"]),
-        **_group_accuracies(pd.DataFrame(record["client_trace"])).iloc[0].to_dict(),
+        **{name: float(groups[name].iloc[0]) for name in GROUPS},
     }
 
 
