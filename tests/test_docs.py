@@ -6,6 +6,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -215,3 +216,41 @@ def test_before_and_after_repeats_what_the_targets_have_measured():
 def test_nobody_is_told_to_end_processes_by_a_broad_name(path):
     """It would also end those of others; a process is ended by its id."""
     assert not re.search(r"\b(pkill|killall|pgrep)\b", path.read_text(encoding="utf-8"))
+
+
+# What a document says about a table or a notebook
+
+
+def test_a_section_of_notebook_04_that_a_document_names_is_about_what_it_says():
+    headings = re.findall(
+        r"^# ## (\d) · (.+)$", (ROOT / "notebooks" / "04_ablations.py").read_text("utf-8"), flags=re.M
+    )
+    named = {
+        (name(path), number)
+        for path in DOCUMENTS
+        for number in re.findall(r"[Ss]ection (\d) of\s+\[notebook 04\]", path.read_text(encoding="utf-8"))
+    }
+    titles = {(file, dict(headings)[number].partition(":")[0]) for file, number in named}
+    assert titles == {
+        ("EXTENDING.md", "Extensions"),
+        ("docs/federation.md", "Bad clients"),
+        ("docs/federation.md", "Privacy"),
+    }
+
+
+def test_the_verdict_on_the_extras_is_that_of_the_table():
+    table = pd.read_csv(ROOT / "figures" / "tables" / "extensions.csv")
+    shown = table[table["verdict"].isin(["better", "worse"])]
+    assert set(shown["extra"]) == {"scaffold-qfl"}
+    assert set(shown[["track", "metric", "verdict"]].itertuples(index=False, name=None)) == {
+        ("genome-clean", "fairness_gap", "better"),
+        ("baf", "global_accuracy", "worse"),
+        ("breast-cancer", "drift_from_broadcast", "worse"),
+    }
+    assert set(table["seeds"]) == {30}
+    text = " ".join((ROOT / "EXTENDING.md").read_text(encoding="utf-8").split())
+    assert "over 30 seeds" in text
+    assert (
+        "SCAFFOLD is shown to be better in one place (fairness gap on clean genome) and worse in two (accuracy on BAF, "
+        "drift on breast cancer). Learned weights are shown to be better or worse nowhere." in text
+    )
