@@ -87,8 +87,9 @@ second, client = walk(config, t=1), 1
 # **Lines 5 and 6: what the controller reads, and what it answers.** One row of $z$ per unfold: a constant, progress in
 # $k$ and $t$, what the previous unfold did to the loss and to the weights, the client's share of the data, and how far
 # its label mix is from the federation's. All but the constant are standardised with fixed numbers, so that none of them
-# counts for more because of its unit; a progress that begins at 0 therefore begins below zero here. The rates computed
-# from $z$ and $\phi$ are those that the client used. They are clipped: an $\eta$ of 1 is the upper end of its interval.
+# counts for more because of its unit. For example, the unfold progress 0 becomes -1.667. The rates computed from $z$
+# and $\phi$ are those that the client used. $\eta$ is kept within [0.001, 1] and $\delta$ within [0.001, 0.5]. In the
+# profile `paper`, $\eta$ reaches its limit of 1 in unfold 5.
 
 # %%
 display(second.features(client).round(3))
@@ -151,7 +152,8 @@ for name, study in studies.items():
 
 # %% [markdown]
 # *A question of your own.* What if the proximal term were a hundred times as strong? Change any setting in `question`,
-# run the cell, and compare with the stored runs, seed by seed.
+# run the cell, and compare with the stored runs, seed by seed. To be quick, the cell takes the first ten seeds alone,
+# so its column *stored* differs from the table above, which has all seeds.
 
 # %%
 question = {"mu": 1.0}
@@ -181,6 +183,11 @@ beside.rates(trace)
 # %%
 controller_figures.controller_heatmaps(ours).show()
 beside.rates_by_client(trace)
+
+# %% [markdown]
+# *What to see.* The numbers under the maps (*variation of η*, *of δ*) are of single runs: each is computed within one
+# run, and then averaged over seeds. The cells are means over seeds, and there the clients differ less, because a client
+# that has a high rate in one seed may have a low one in another. The last lines have both.
 
 # %%
 controller_figures.loss_shift_trace(ours).show()

@@ -74,6 +74,23 @@ def test_the_papers_numbers_name_metrics_and_methods_that_exist():
     assert all(set(rows) <= set(METHODS) for rows in QUALITATIVE.values())
 
 
+def test_what_has_no_published_number_is_not_called_within_its_tolerance():
+    table = pd.DataFrame(
+        {
+            "quantity": ["fraud prior", "fraud rate", "spread"],
+            "published": [0.011, 0.02, np.nan],
+            "measured": [0.012, 0.05, 0.86],
+            "difference": [0.001, 0.03, np.nan],
+            "tolerance": [0.01, 0.01, np.nan],
+            "ok": [True, False, True],
+        }
+    )
+    shown = tables.compared_with_published(table)
+    assert shown["within tolerance"].tolist() == ["yes", "no", "no published number"]
+    assert shown.loc["spread", ["published", "measured", "tolerance"]].tolist() == ["", "0.860", ""]
+    assert "nan" not in shown.to_string().lower()
+
+
 def test_configuration_and_datasets_tell_what_the_profile_runs_with():
     settings = load_profile("paper")
     found = tables.configuration_table(settings).set_index("Setting")["Here"]

@@ -145,6 +145,16 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table[["track", "metric", "method", "mean", "low", "high", "seeds", "paper", "paper inside"]]
 
 
+def compared_with_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of :mod:`qfl_core.data.standin.fidelity` for readers: what was not compared is never "ok".
+
+    The column ``ok`` becomes ``within tolerance``: yes, no, or that there is no published number.
+    """
+    told = table["ok"].map({True: "yes", False: "no"}).where(table["published"].notna(), "no published number")
+    numbers = table.drop(columns=["quantity", "ok"]).map(lambda value: number(value, missing=""))
+    return numbers.assign(**{"within tolerance": told}).set_axis(table["quantity"])
+
+
 def roles_table() -> pd.DataFrame:
     """Return the paper's table of roles, one row per method, made from the methods' switches."""
     mark = {True: "✓", False: "×"}
