@@ -153,8 +153,8 @@ audit.audit(splits["baf"], seed)
 
 # %% [markdown]
 # *What to see.* "Never fraud" has the best accuracy and knows nothing; balanced accuracy and ROC-AUC tell the
-# difference. For this reason the accuracy figures of this package carry the majority class and classical models as
-# lines, and ROC-AUC is shown beside accuracy.
+# difference. For this reason the accuracy curves of this package carry the majority class and classical models as
+# lines, and tables of final numbers have ROC-AUC beside accuracy.
 
 # %%
 tests = [audit.leak_test(config) for config in encodings.values()]
