@@ -138,7 +138,7 @@ def test_the_parts_of_the_gap_add_up():
         for part, mean in parts.items()
     ]
     told = beside.gaps(pd.DataFrame(rows)).here
-    assert "mean of 3 seeds. baf: DUQFL-Prox 0.300 = 0.100 + 0.200. genome: DUQFL-Prox 0.300" in told
+    assert "mean of 3 seeds. baf: DUQFL-Prox 0.100 + 0.200 = 0.300. genome: DUQFL-Prox 0.100 + 0.200" in told
     assert "DUQFL-last" not in told
 
 

@@ -12,6 +12,8 @@ import yaml
 
 from qfl_core import __version__
 from qfl_core.__main__ import main
+from qfl_core.config import load_profile
+from qfl_core.hardware import HardwareConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "data" / "README.md"])
@@ -254,3 +256,30 @@ def test_the_verdict_on_the_extras_is_that_of_the_table():
         "SCAFFOLD is shown to be better in one place (fairness gap on clean genome) and worse in two (accuracy on BAF, "
         "drift on breast cancer). Learned weights are shown to be better or worse nowhere." in text
     )
+
+
+def notebook_prose(number: str) -> str:
+    """Return the Markdown cells of a notebook on one line."""
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.py")
+    lines = [line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    return " ".join(" ".join(lines).split())
+
+
+def test_the_prose_of_the_notebooks_tells_the_numbers_of_the_profile():
+    paper, device = load_profile("paper"), HardwareConfig()
+    assert paper.section("hardware", {}).get("checkpoints", device.checkpoints) == device.checkpoints
+    (eta, delta) = (
+        paper.config("genome", method="duqfl-prox").to_dict()[f"{rate}_bounds"] for rate in ("eta", "delta")
+    )
+    told = [
+        rf"${name}$ is kept within [{low:g}, {high:g}]" for name, (low, high) in ((r"\eta", eta), (r"\delta", delta))
+    ]
+    assert told[0] in notebook_prose("03")
+    assert told[1].replace(" is kept", "") in notebook_prose("03")
+    assert f"at {device.checkpoints} checkpoints" in notebook_prose("06")
+    assert f"the first {paper.study_seeds} of {len(paper.seeds)} seeds" in notebook_prose("06")
+
+
+def test_the_notebook_says_how_long_the_search_takes_as_make_help_does():
+    (makefile,) = re.findall(r"^protocol-search: .*\(about (\d+) minutes", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert f"`make protocol-search` runs the search, in about {makefile} minutes" in notebook_prose("04")

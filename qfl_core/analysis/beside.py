@@ -89,14 +89,16 @@ def gaps(table: pd.DataFrame) -> Beside:
     """Return which part of the train-test gap the class mix explains; ``table`` as from ``gap_table``."""
     told = []
     for track, rows in table.groupby("track", sort=False):
-        means = rows.pivot(index="label", columns="part", values="mean")
+        means = rows.pivot(index="method", columns="part", values="mean").to_dict("index")
         parts = [
-            f"{method_named(name).label} {number(row['gap'])} = {number(row['shift'])} + {number(row['rest'])}"
-            for name, row in ((name, means.loc[method_named(name).label]) for name in _methods(rows, _GAP_METHODS))
+            f"{method_named(name).label} {' + '.join(number(means[name][part]) for part in ('shift', 'rest'))} "
+            f"= {number(means[name]['gap'])}"
+            for name in _GAP_METHODS
+            if name in means
         ]
         told.append(f"{track}: {', '.join(parts)}")
     here = (
-        "last round, gap = part that the class mix explains + rest, mean of "
+        "last round, part that the class mix explains + rest = gap, mean of "
         f"{counted(int(table['seeds'].max()), 'seed')}. {'. '.join(told)}."
     )
     return Beside(_GAP_WORDS, here)
@@ -225,10 +227,6 @@ def question(stored: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
         means = {name: number(paired[name].mean()) for name in paired}
         rows[title] = means | {"change": interval_texts(intervals(change, "change", ["all"]), 3).iloc[0]}
     return pd.DataFrame(rows).T.rename_axis("last round")
-
-
-def _methods(rows: pd.DataFrame, wanted: Sequence[str]) -> list[str]:
-    return [name for name in wanted if name in set(rows["method"])]
 
 
 def _varying(found: pd.Series, across: Sequence[str]) -> str:
