@@ -1,6 +1,7 @@
 """The untrained model in DUQFL-Prox's place: its numbers are round 0's, and what round 0 lacks is told, not guessed."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -148,6 +149,16 @@ def test_an_untrained_run_repeats_round_0_of_a_real_one(tmp_path):
     first = run.metrics[run.metrics["round"] == 0].set_index("part")
     for part, rows in idle.metrics.groupby("part"):
         assert (rows["mcc"] == first.loc[part, "mcc"]).all()
+
+
+def test_the_written_table_has_an_answer_for_everything_that_an_untrained_run_measures():
+    table = pd.read_csv(Path(__file__).resolve().parent.parent / "figures" / "tables" / "claim_parts.csv")
+    reasons = set(table.loc[table["untrained"].str.startswith("n/a"), "untrained"].str.removeprefix("n/a: "))
+    assert reasons == {
+        "duqfl-prox is not in this part",
+        "an untrained model has no trace",
+        "there is no round 0 of duqfl-prox on hardware",
+    }
 
 
 def test_every_part_about_duqfl_prox_on_runs_has_an_answer_or_a_reason(told_world):
