@@ -107,9 +107,9 @@ figures.real_ibm_validation(validation).save(figures_dir(profile), panels=True)
 # the device. The title says whether a quantum computer was involved.
 #
 # The picture shows **one seed**. In the profile `paper` it is seed 0, and this seed is unusual: DUQFL-Prox is mostly
-# below chance (0.5) until round 14, while Default-QFL climbs above 0.8. The means over 30 seeds are the other way
-# round: 0.82 for DUQFL-Prox and 0.62 for Default-QFL at the last checkpoint. Read the picture for the distance between
-# the curves of one panel, and the next lines for the order of the methods.
+# below chance (0.5) until round 14, while Default-QFL climbs above 0.8. In the means over 30 seeds DUQFL-Prox is ahead
+# from round 2 on, and the last checkpoints have 0.82 and 0.62. Read the picture for the distance between the curves of
+# one panel, and the next lines for the order of the methods.
 
 # %%
 beside.devices(seeds[0], checkpoints, steadiness(checkpoints))

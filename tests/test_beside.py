@@ -140,6 +140,8 @@ def test_the_parts_of_the_gap_add_up():
     told = beside.gaps(pd.DataFrame(rows)).here
     assert "mean of 3 seeds. baf: DUQFL-Prox 0.100 + 0.200 = 0.300. genome: DUQFL-Prox 0.100 + 0.200" in told
     assert "DUQFL-last" not in told
+    rows[2]["mean"], rows[0]["mean"] = -0.02, 0.08
+    assert "baf: DUQFL-Prox 0.100 - 0.020 = 0.080" in beside.gaps(pd.DataFrame(rows)).here
 
 
 def test_claims_are_counted():

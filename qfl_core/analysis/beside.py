@@ -91,8 +91,8 @@ def gaps(table: pd.DataFrame) -> Beside:
     for track, rows in table.groupby("track", sort=False):
         means = rows.pivot(index="method", columns="part", values="mean").to_dict("index")
         parts = [
-            f"{method_named(name).label} {' + '.join(number(means[name][part]) for part in ('shift', 'rest'))} "
-            f"= {number(means[name]['gap'])}"
+            f"{method_named(name).label} {number(means[name]['shift'])} {'+' if means[name]['rest'] >= 0 else '-'} "
+            f"{number(abs(means[name]['rest']))} = {number(means[name]['gap'])}"
             for name in _GAP_METHODS
             if name in means
         ]
