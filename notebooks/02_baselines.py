@@ -11,8 +11,8 @@
 # %% [markdown]
 # # 02 · Baselines: what happens when clients just train?
 #
-# In each round every client starts from the broadcast model $\theta^{(t)}$, spends the same number of circuit
-# evaluations on its own samples, and the server averages the results, weighted by sample counts:
+# In each round every client starts from the broadcast model $\theta^{(t)}$ and trains on its own samples, with a budget
+# of circuit evaluations that is the same for all methods. The server averages the results, weighted by sample counts:
 #
 # $$\theta^{(t+1)} = \sum_i \frac{n_i}{\sum_j n_j}\,\theta_i^{(t)}.$$
 #
@@ -97,8 +97,10 @@ for name, study in studies.items():
 # ## What did it cost?
 #
 # Circuit executions of one round, all clients together; each is repeated `shots` times. All methods have the same
-# budget for training; Adam-QFL uses as much of it as whole gradients fill, and leaves the rest. Calibration, tuning and
-# monitoring are counted apart. *tuning (once)* is paid once and not in every round.
+# budget for training (*train*). Adam-QFL takes as many whole gradient steps as fit: in the profile `paper`, two thirds
+# of the budget. What comes on top is counted apart: Default-QFL's calibration, which costs as much as its training
+# again, the validation, and what a run spends to watch itself (*monitor*). *tuning (once)* is paid once and not in
+# every round.
 
 # %%
 analysis.cost_table(studies[datasets[0]].rounds)

@@ -36,7 +36,7 @@ from qfl_core.figures import apply_style, schematics
 from qfl_core.figures import controller as controller_figures
 from qfl_core.figures import results as figures
 from qfl_core.runs.study import get_study
-from qfl_core.studies.walkthrough import engines_beside, walk
+from qfl_core.studies.walkthrough import engines_apart, engines_beside, walk
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
@@ -69,10 +69,15 @@ schematics.circuit(config.features, config.ansatz_reps).show()
 
 # %% [markdown]
 # Our engine does not run this circuit gate by gate: it writes each sample's state once and turns the weights into one
-# small matrix. Qiskit's own estimator gives the same probabilities:
+# small matrix. Qiskit's own primitives run the circuit as it is drawn. The first two columns are exact probabilities
+# (ours and those of `StatevectorEstimator`). The last two are measured with shots: by our compiled engine, which
+# trains, and by `StatevectorSampler`. Each is a mean of 40 measurements of 1,024 shots (in the profile `paper`), so the
+# two differ by chance alone: usually by less than three standard errors.
 
 # %%
-engines_beside(config)
+engines = engines_beside(config)
+display(engines)
+engines_apart(engines, config)
 
 # %% [markdown]
 # ### One round, step by step
@@ -87,8 +92,9 @@ second, client = walk(config, t=1), 1
 # **Lines 5 and 6: what the controller reads, and what it answers.** One row of $z$ per unfold: a constant, progress in
 # $k$ and $t$, what the previous unfold did to the loss and to the weights, the client's share of the data, and how far
 # its label mix is from the federation's. All but the constant are standardised with fixed numbers, so that none of them
-# counts for more because of its unit; a progress that begins at 0 therefore begins below zero here. The rates computed
-# from $z$ and $\phi$ are those that the client used. They are clipped: an $\eta$ of 1 is the upper end of its interval.
+# counts for more because of its unit. For example, the unfold progress 0 becomes -1.667. The rates computed from $z$
+# and $\phi$ are those that the client used. $\eta$ is kept within [0.001, 1] and $\delta$ within [0.001, 0.5]. In the
+# profile `paper`, $\eta$ reaches its limit of 1 in unfold 5.
 
 # %%
 display(second.features(client).round(3))
@@ -105,13 +111,21 @@ display(second.rates(client))
 second.unfolds(client)
 
 # %% [markdown]
-# **The server.** Clients weigh by their number of samples, $\theta^{(t+1)} = \sum_i \tfrac{n_i}{n} \theta_i$. Added
-# up by hand, the uploads give the new global model. A client that moves far more than the others has got a large
-# $\eta$ and a small $\delta$ from the controller: after one outer step, $\phi$ is a first guess.
+# **The server.** Clients weigh by their number of samples, $\theta^{(t+1)} = \sum_i \tfrac{n_i}{n} \theta_i$. A client
+# that moves far more than the others has got a large $\eta$ and a small $\delta$ from the controller: after one outer
+# step, $\phi$ is a first guess.
 
 # %%
-display(second.uploads())
-print(f"largest difference between the sum by hand and the new global model: {second.by_hand():.0e}")
+second.uploads()
+
+# %% [markdown]
+# The aggregation, for the first three of the weights $\theta$: each client's weight $n_i / n$, and the weight times its
+# upload. Their *sum by hand* is what the package's own function `qfl_core.algorithm.server.aggregate` returns for the
+# same uploads, and it is the new global model. The last line compares all weights.
+
+# %%
+display(second.aggregation())
+print(f"largest difference between the sum by hand and the new global model, 12 decimals: {second.by_hand():.12f}")
 
 # %% [markdown]
 # **The outer step.** Two virtual rounds from the same model, with the same random numbers, one under $\phi + c\Delta$
@@ -151,7 +165,8 @@ for name, study in studies.items():
 
 # %% [markdown]
 # *A question of your own.* What if the proximal term were a hundred times as strong? Change any setting in `question`,
-# run the cell, and compare with the stored runs, seed by seed.
+# run the cell, and compare with the stored runs, seed by seed. To be quick, the cell takes the first ten seeds alone,
+# so its column *stored* differs from the table above, which has all seeds.
 
 # %%
 question = {"mu": 1.0}
@@ -181,6 +196,11 @@ beside.rates(trace)
 # %%
 controller_figures.controller_heatmaps(ours).show()
 beside.rates_by_client(trace)
+
+# %% [markdown]
+# *What to see.* The numbers under the maps (*variation of η*, *of δ*) are of single runs: each is computed within one
+# run, and then averaged over seeds. The cells are means over seeds, and there the clients differ less, because a client
+# that has a high rate in one seed may have a low one in another. The last lines have both.
 
 # %%
 controller_figures.loss_shift_trace(ours).show()

@@ -129,9 +129,9 @@ chain.whole()
 # %% [markdown]
 # *What to see.* The first table has what each change adds to the global accuracy, with its 95 % interval and its
 # verdict; the second takes the whole apart. In the figure, the number beside a point is its paired difference from the
-# point above. *Unfolding* takes the same steps with other shots: its row shows what chance does. Hollow points have the
-# other label mix in the clients' validation parts, which only selection and the controller see. On BAF, where one row
-# in ninety is positive, accuracy gains are grey: fewer samples are called positive.
+# point above. *Unfolding* takes the same steps but draws other shots, so its row shows how much chance alone changes.
+# Hollow points have the other label mix in the clients' validation parts, which only selection and the controller see.
+# On BAF, where one row in ninety is positive, accuracy gains are grey: fewer samples are called positive.
 
 # %% [markdown]
 # ## 3 · Which protocol did the paper use?
@@ -139,13 +139,13 @@ chain.whole()
 # The paper leaves points open: the loss, 5 or 10 clients, rounds and samples in a round, 5 to 10 SPSA iterations, the
 # clients' validation and test sets, the angle range, the initial weights, the local SPSA of the baselines. Each is a
 # factor, and a candidate is one choice of levels. Its distance from the paper's numbers $p_j$ on a track is the root
-# mean square of what its last round misses them by,
+# mean square of the differences between its last round and these numbers,
 #
 # $$d = \sqrt{\frac{1}{J}\sum_{j=1}^{J} (\bar m_j - p_j)^2},$$
 #
 # averaged over both tracks. The paper also says how training goes (Default-QFL peaks and falls, DUQFL-Prox's scores
 # improve, eta and delta vary, ...): each statement is graded from 0 to 1, and missing all of them costs as much as a
-# distance of 0.1. The seeds are others than those of the figures. `make protocol-search` runs the search, in about 20
+# distance of 0.1. The seeds are others than those of the figures. `make protocol-search` runs the search, in about 12
 # minutes; this notebook shows what it wrote. [Its page](../docs/protocol-search.md) has the rule, the runner-up, what
 # decides and what no reading reproduces.
 
@@ -154,9 +154,12 @@ search = complete_search()
 protocol_figure.protocol_search(search).show()
 
 # %% [markdown]
-# *What to see.* Left: every candidate, closest on top, with a mark for each factor's level. Middle: how much a factor
-# moves the total and its two parts, averaged over all others; an interval across zero says that these runs cannot tell.
-# Right: the winner's numbers against the paper's; on the line they agree.
+# *What to see.* Left: every candidate, with a mark for each factor's level, in three groups: those of the final on top,
+# then those of the screening alone, then those of the screening that are marked (†). A marked candidate cannot win,
+# because its untrained model already has the paper's final accuracy. Each group is sorted, with the closest on top and,
+# in the final, the marked one last. Middle: how much a
+# factor moves the total and its two parts, averaged over all others; an interval across zero says that these runs
+# cannot tell. Right: the winner's numbers against the paper's; on the line they agree.
 
 # %%
 closest = search.candidates[["role", "stage", "seeds", *search.factors, "total", "all", "statements"]].head(3)
@@ -178,7 +181,7 @@ of_winner.dropna(subset="paper").set_index(["track", "metric", "method"])[["pape
 # ### Which encoding does validation prefer on BAF?
 #
 # Every combination of feature map, repetitions, angle range and clipping is trained on the pooled data and scored on
-# the validation part; the seeds are others than those of the figures, and the test part plays no role. Taken is the
+# the validation part; the seeds are others than those of the figures, and the test part plays no role. We take the
 # simplest encoding that the seeds cannot tell from the best.
 
 # %%
@@ -196,10 +199,10 @@ studies.encoding_validation(encodings, "baf_encodings").show()
 #
 # Loss, client validation and samples in a round are the same for all methods of a track. What concerns some methods
 # alone has two levels for each: which SPSA, which moments, which outer update. Every method tries every combination,
-# scored on the validation part with seeds that no result uses, and has its own best level; taken is the combination
-# with the best mean over the seven methods. The first table has each method's validation score with the common
-# combination, and how much more its own best one would give (*cost*). The second has the levels, averaged over the
-# methods that have them. All combinations: [BAF](../figures/tables/clean_baf_tuning.md),
+# scored on the validation part with seeds that no result uses, and has its own best level. We take the combination with
+# the best mean over the seven methods. The first table has each method's validation score with the common combination,
+# and how much more its own best one would give (*cost*). The second has the levels, averaged over the methods that have
+# them. All combinations: [BAF](../figures/tables/clean_baf_tuning.md),
 # [genome](../figures/tables/clean_genome_tuning.md).
 
 # %%
@@ -327,8 +330,8 @@ extras.verdicts()
 #
 # With the paper's settings, control variates do not pay here: over 30 seeds they are shown to lower the accuracy on BAF
 # and to let clients drift further on breast cancer, and to help in one place, the fairness gap on clean genome. Each
-# $c_i$ is itself an average of few noisy SPSA estimates. The learned weights move, and nothing is shown to move with
-# them.
+# $c_i$ is itself an average of few noisy SPSA estimates. The learned weights change, but no change of a score is
+# shown.
 
 # %% [markdown]
 # ## 7 · Bad clients

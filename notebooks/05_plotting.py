@@ -69,7 +69,7 @@ from qfl_core.studies.tuning import tuning_study
 
 apply_style(final=profile == "paper")
 pd.options.display.float_format = "{:.3f}".format
-pd.options.display.max_colwidth = 120
+pd.options.display.max_colwidth = 150
 settings, folder = load_profile(profile, experiment=experiment), figures_dir(profile)
 everything = [*METHODS, UNTRAINED]
 studies = {name: kept(get_study(settings, name, everything, seeds, train=False)) for name in datasets}
@@ -120,6 +120,7 @@ for name, study in studies.items():
 # %%
 gaps = gap_table({name: gap_parts(study) for name, study in studies.items()})
 gap_figures.train_test_gap_shift(gaps, studies[datasets[0]].facts).save(folder)
+beside.gaps(gaps)
 
 # %% [markdown]
 # *What to see.* The two bars of a method add up to the diamond. The light bar needs no training: the untrained model
@@ -174,6 +175,10 @@ beside.rates(trace)
 controller_figures.controller_heatmaps(ours).save(folder, panels=True)
 beside.rates_by_client(trace)
 
+# %% [markdown]
+# *What to see.* The variations under the maps are computed within single runs and then averaged over seeds. The cells
+# are means over seeds and differ less; the last lines have both.
+
 # %%
 controller_figures.loss_shift_trace(ours).save(folder, panels=True)
 beside.movement(trace)
@@ -196,7 +201,7 @@ figures.cost_per_method(studies, costs).save(folder)
 #
 # The attribution, the clean track, the protocol search, the comparison of controllers, the choice of BAF's encoding,
 # what the method depends on, the extensions, the attacks and privacy: notebook 04 shows these pictures and says what to
-# see in them; here they are only written.
+# see in them; this notebook only saves them to `figures/`.
 
 # %%
 scores = {"baf-clean": "roc_auc", "genome-clean": "accuracy"}
@@ -262,7 +267,7 @@ device = HardwareConfig.from_dict(settings.section("hardware", {}))
 noisy = [run for run in studies[datasets[-1]].of(*device.methods).runs if run.config.seed in few]
 saved = checkpoints_file(noisy, device, results_dir(profile))
 checkpoints = pd.read_csv(saved) if saved.is_file() else None
-runs = {name: study.of(*METHODS).runs for name, study in studies.items()}
+runs = {name: study.runs for name, study in studies.items()}
 verdicts = analysis.judge(runs, checkpoints, check_theory(min(len(seeds), 10)))
 claims = analysis.claims_table(verdicts).set_index("id")
 claims.loc[claims.index != "20", ["claim", "verdict", "parts_holding"]]
@@ -272,6 +277,7 @@ facts = studies[datasets[0]].facts
 real = read_real(folder / "tables")
 for sheet in claim_figures.claim_sheets(analysis.parts_table(verdicts), facts, real):
     sheet.save(folder)
+beside.claims([verdict.verdict for verdict in verdicts])
 
 # %% [markdown]
 # *What to see.* A row's grey band is where the claim wants the value, the triangle is the paper's number, and the thin

@@ -105,21 +105,77 @@ def test_the_trace_in_words():
     assert "eta 0.1 to 0.2 and delta 0.2 to 0.2" in beside.rates(trace).here
     assert "falls by 0.300 in the first unfold and by 0.000 in a later one; 50% of uploads" in beside.rates(trace).here
     assert "eta by 33 % across clients, 0 % across unfolds, 0 % across rounds" in beside.rates_by_client(trace).here
+    assert "differ less: eta by 33 % across clients, 0 % across unfolds;" in beside.rates_by_client(trace).here
     assert "by 0.500 in the first round and by 0.250 in the last; 67% of unfolds" in beside.movement(trace).here
     assert "falls by 0.300, 0.100, -0.100; uploads: 50%, 0%, 50%" in beside.unfolds(trace).here
 
 
-def test_devices_name_what_computed_the_curves():
+def test_what_differs_from_seed_to_seed_differs_less_in_the_mean_over_seeds():
+    trace = planted_trace()
+    other = trace["seed"] == 1
+    trace.loc[other, "eta"] = 0.1 * (2 - trace.loc[other, "client"])  # the other client has the larger rate
+    told = beside.rates_by_client(trace).here
+    assert "within one run, mean of 2 seeds: eta by 33 % across clients" in told
+    assert "differ less: eta by 0 % across clients" in told
+
+
+def test_the_paper_says_of_each_dataset_what_it_says_of_it():
+    rounds = planted_rounds()
+    for words in (beside.baselines, beside.components, beside.final_numbers):
+        assert words(rounds, "baf").paper != words(rounds, "genome").paper
+    assert "falls late" in beside.baselines(rounds, "baf").paper
+    assert "fall" not in beside.baselines(rounds, "genome").paper
+    assert "DUQFL-drift also improve" in beside.components(rounds, "genome").paper
+    assert "improve" not in beside.components(rounds, "baf").paper
+
+
+def test_the_parts_of_the_gap_add_up():
+    parts = {"gap": 0.3, "shift": 0.1, "rest": 0.2}
+    rows = [
+        {"track": track, "method": name, "label": label, "part": part, "mean": mean, "seeds": 3}
+        for track in ("baf", "genome")
+        for name, label in (("duqfl-prox", "DUQFL-Prox"), ("duqfl-last", "DUQFL-last"))
+        for part, mean in parts.items()
+    ]
+    told = beside.gaps(pd.DataFrame(rows)).here
+    assert "mean of 3 seeds. baf: DUQFL-Prox 0.100 + 0.200 = 0.300. genome: DUQFL-Prox 0.100 + 0.200" in told
+    assert "DUQFL-last" not in told
+    rows[2]["mean"], rows[0]["mean"] = -0.02, 0.08
+    assert "baf: DUQFL-Prox 0.100 - 0.020 = 0.080" in beside.gaps(pd.DataFrame(rows)).here
+
+
+def test_claims_are_counted():
+    assert beside.claims(["holds", "holds", "fails"]).here == "2 holds, 1 fails, of 3 claims and theory points."
+
+
+def test_devices_set_the_seed_of_the_picture_beside_all_seeds():
+    checkpoints = pd.DataFrame(
+        [
+            {"method": name, "seed": seed, "checkpoint": c, "kind": kind, "accuracy": accuracy}
+            for (name, seed), accuracy in {
+                ("duqfl-prox", 0): 0.4,
+                ("duqfl-prox", 1): 0.8,
+                ("default-qfl", 0): 0.7,
+                ("default-qfl", 1): 0.6,
+            }.items()
+            for c in (0, 2)
+            for kind in ("exact", "noisy")
+        ]
+    )
     steady = pd.DataFrame(
         {
             "method": ["duqfl-prox", "duqfl-prox", "default-qfl", "default-qfl"],
+            "kind": "noisy",
             "seed": [0, 1, 0, 1],
             "unsteadiness": [0.1, 0.1, 0.3, 0.3],
             "distance": [0.01, 0.01, 0.02, 0.02],
         }
     )
-    found = beside.devices(pd.DataFrame({"kind": ["fake", "exact", "fake"]}), steady)
-    assert "curves computed as exact, fake. Mean of 2 seeds" in found.here
+    found = beside.devices(0, checkpoints, steady)
+    assert "DUQFL-Prox 0.400, Default-QFL 0.700 in seed 0, which the picture shows, and DUQFL-Prox 0.600" in found.here
+    assert "lower for DUQFL-Prox than for Default-QFL in 1 of 2 seeds, this one included. " in found.here
+    assert "in 1 of 2 seeds, this one not included. " in beside.devices(1, checkpoints, steady).here
+    assert "seeds, this one" not in beside.devices(0, checkpoints[checkpoints["seed"] == 0], steady[::2]).here
     assert "DUQFL-Prox 0.100 ± 0.000, Default-QFL 0.300 ± 0.000" in found.here
 
 

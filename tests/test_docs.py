@@ -6,11 +6,14 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
 from qfl_core import __version__
 from qfl_core.__main__ import main
+from qfl_core.config import load_profile
+from qfl_core.hardware import HardwareConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "data" / "README.md"])
@@ -215,3 +218,68 @@ def test_before_and_after_repeats_what_the_targets_have_measured():
 def test_nobody_is_told_to_end_processes_by_a_broad_name(path):
     """It would also end those of others; a process is ended by its id."""
     assert not re.search(r"\b(pkill|killall|pgrep)\b", path.read_text(encoding="utf-8"))
+
+
+# What a document says about a table or a notebook
+
+
+def test_a_section_of_notebook_04_that_a_document_names_is_about_what_it_says():
+    headings = re.findall(
+        r"^# ## (\d) · (.+)$", (ROOT / "notebooks" / "04_ablations.py").read_text("utf-8"), flags=re.M
+    )
+    named = {
+        (name(path), number)
+        for path in DOCUMENTS
+        for number in re.findall(r"[Ss]ection (\d) of\s+\[notebook 04\]", path.read_text(encoding="utf-8"))
+    }
+    titles = {(file, dict(headings)[number].partition(":")[0]) for file, number in named}
+    assert titles == {
+        ("EXTENDING.md", "Extensions"),
+        ("docs/federation.md", "Bad clients"),
+        ("docs/federation.md", "Privacy"),
+    }
+
+
+def test_the_verdict_on_the_extras_is_that_of_the_table():
+    table = pd.read_csv(ROOT / "figures" / "tables" / "extensions.csv")
+    shown = table[table["verdict"].isin(["better", "worse"])]
+    assert set(shown["extra"]) == {"scaffold-qfl"}
+    assert set(shown[["track", "metric", "verdict"]].itertuples(index=False, name=None)) == {
+        ("genome-clean", "fairness_gap", "better"),
+        ("baf", "global_accuracy", "worse"),
+        ("breast-cancer", "drift_from_broadcast", "worse"),
+    }
+    assert set(table["seeds"]) == {30}
+    text = " ".join((ROOT / "EXTENDING.md").read_text(encoding="utf-8").split())
+    assert "over 30 seeds" in text
+    assert (
+        "SCAFFOLD is shown to be better in one place (fairness gap on clean genome) and worse in two (accuracy on BAF, "
+        "drift on breast cancer). Learned weights are shown to be better or worse nowhere." in text
+    )
+
+
+def notebook_prose(number: str) -> str:
+    """Return the Markdown cells of a notebook on one line."""
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.py")
+    lines = [line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    return " ".join(" ".join(lines).split())
+
+
+def test_the_prose_of_the_notebooks_tells_the_numbers_of_the_profile():
+    paper, device = load_profile("paper"), HardwareConfig()
+    assert paper.section("hardware", {}).get("checkpoints", device.checkpoints) == device.checkpoints
+    (eta, delta) = (
+        paper.config("genome", method="duqfl-prox").to_dict()[f"{rate}_bounds"] for rate in ("eta", "delta")
+    )
+    told = [
+        rf"${name}$ is kept within [{low:g}, {high:g}]" for name, (low, high) in ((r"\eta", eta), (r"\delta", delta))
+    ]
+    assert told[0] in notebook_prose("03")
+    assert told[1].replace(" is kept", "") in notebook_prose("03")
+    assert f"at {device.checkpoints} checkpoints" in notebook_prose("06")
+    assert f"the first {paper.study_seeds} of {len(paper.seeds)} seeds" in notebook_prose("06")
+
+
+def test_the_notebook_says_how_long_the_search_takes_as_make_help_does():
+    (makefile,) = re.findall(r"^protocol-search: .*\(about (\d+) minutes", (ROOT / "Makefile").read_text(), flags=re.M)
+    assert f"`make protocol-search` runs the search, in about {makefile} minutes" in notebook_prose("04")

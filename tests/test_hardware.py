@@ -21,9 +21,10 @@ from qfl_core.engines.noise import device_noise
 from qfl_core.engines.qnn import QNN
 from qfl_core.figures import apply_style
 from qfl_core.figures import hardware as figures
+from qfl_core.figures.hardware import CURVES
 from qfl_core.hardware import HardwareConfig, dry_run, replay, validate
 from qfl_core.hardware.checkpoints import load_checkpoints, stratified, subset
-from qfl_core.hardware.curves import scores, with_interval
+from qfl_core.hardware.curves import WORDS, scores, with_interval
 from qfl_core.hardware.device import compile_for, fake_backend, fake_twin
 from qfl_core.hardware.jobs import count_outcomes
 from qfl_core.hardware.ledger import Ledger, LedgerNotice
@@ -311,6 +312,12 @@ def test_local_mode_gives_all_curves_with_the_kind_that_ran(local):
     samples = validation.curves.groupby("curve")["samples"].unique().map(list)
     assert samples.pop("all") == [16]
     assert all(found == [5] for found in samples)
+
+
+def test_the_table_calls_curves_what_the_legend_calls_them(local):
+    table = local[1].table()
+    assert set(table["curve"]) == set(WORDS.values())
+    assert all(WORDS[curve].startswith(label) for curve, (label, *_) in CURVES.items())
 
 
 def test_local_mode_agrees_with_the_density_engine(runs, local):

@@ -31,7 +31,7 @@ from qfl_core.studies.protocol import (
 from qfl_core.studies.protocol import statements as said
 from qfl_core.studies.protocol.command import report
 from qfl_core.studies.protocol.distance import distance, half_interval
-from qfl_core.studies.protocol.page import REAL_HEADING, page, real_part, real_section, with_real
+from qfl_core.studies.protocol.page import REAL_HEADING, page, real_part, real_section, with_real, words
 from qfl_core.studies.protocol.plan import HALF
 from qfl_core.studies.protocol.statements import Course
 from qfl_core.studies.protocol.tables import complete_search
@@ -342,6 +342,9 @@ def test_the_page_tells_winner_ties_and_misses_and_keeps_the_part_on_real_files(
     told = with_real(text, real_section(search.plan, stage, search.roles, ("data: local",)))
     assert told.count(REAL_HEADING) == 1
     assert "data: local" in told
+    # "as written above" refers to a sentence right above the table, which has every level of the first row.
+    for part, candidate in ((text, search.winner), (real_part(told), stage.ranked()[0])):
+        assert part.index(f"{words(search.plan, candidate)}.") < part.index("as written above")
     assert page(search, real_part(told)) == told
     assert real_part("nothing") is None
 
@@ -355,6 +358,14 @@ def test_the_page_tells_both_distances_before_and_after():
         for part, title in (("all", "numbers"), ("statements", "statements"), ("total", "total"))
     )
     assert f"Reading of the first edition → winner: {told}. The first edition's own search told 0.074" in page(search)
+
+
+def test_the_documented_page_says_what_its_first_rows_are():
+    text = (DOCS / "protocol-search.md").read_text(encoding="utf-8")
+    for part in (text.partition(REAL_HEADING)[0], real_part(text)):
+        lines = part.splitlines()
+        (row,) = [place for place, line in enumerate(lines) if "| as written above |" in line]
+        assert lines[row - 4].startswith(("**The winner**: ", "**The closest here**: "))
 
 
 def test_the_documented_search_tells_the_distances_of_its_tables():

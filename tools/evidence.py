@@ -57,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Last:
-    """A last-round number that the paper prints, beside the range in which one run of ours lies."""
+    """A last-round number that the paper prints, beside the range in which 95 % of our runs lie."""
 
     track: str
     metric: str
@@ -66,10 +66,9 @@ class Last:
     def told(self, tables: Tables) -> tuple[str, str]:
         """Return our mean and the range; it agrees where the range holds the paper's number, which is of one run."""
         row = only_row(tables("final_metrics"), track=self.track, metric=self.metric, method=self.method)
-        # Half the interval of the mean is t s / sqrt(n), that of one more run t s sqrt(1 + 1/n).
-        half = (row["high"] - row["low"]) / 2 * math.sqrt(row["seeds"] + 1)
-        inside = abs(row["paper"] - row["mean"]) <= half
-        ends = f"{number(row['mean'] - half, 2)} to {number(row['mean'] + half, 2)}"
+        low, high = row["2.5 % of runs"], row["97.5 % of runs"]
+        inside = low <= row["paper"] <= high
+        ends = f"{number(low)} to {number(high)}"
         return (
             f"{self.method} {number(row['mean'])}, one run {ends}, paper {row['paper']:.4g}",
             AGREES if inside else NOT,

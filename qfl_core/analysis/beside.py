@@ -15,7 +15,9 @@ from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.summary import FINAL_METRICS, interval_texts, last_rounds
-from qfl_core.analysis.variation import ACROSS, RATES, variation
+from qfl_core.analysis.untrained import UNTRAINED
+from qfl_core.analysis.variation import ACROSS, RATES, variation, variation_by_seed
+from qfl_core.analysis.verdicts import counted_verdicts
 from qfl_core.base.numbers import counted, number, significant
 
 #: What the paper's text says of the four panels, by track.
@@ -25,7 +27,28 @@ _FINAL_WORDS = {
     "genome": "FedProx-QFL has the highest final global accuracy, DUQFL-Prox stays close, Default-QFL ends far below; "
     "DUQFL-Prox has the highest mean client accuracy and the lowest two gaps.",
 }
+#: What it says of the baselines, in its text or in its table of qualities.
+_BASELINE_WORDS = {
+    "baf": "Default-QFL peaks in the middle rounds and falls late; Default-QFL and FedProx-QFL end with large "
+    "train-test gaps.",
+    "genome": "FedProx-QFL ends with the highest global accuracy, Default-QFL with a substantially lower one; Adam-QFL "
+    "peaks highest and ends weak.",
+}
+#: What it says of the variants of DUQFL.
+_COMPONENT_WORDS = {
+    "baf": "nothing about DUQFL-last, DUQFL-best and DUQFL-drift on this dataset; DUQFL-Prox ends ahead of Default-QFL "
+    "in all four panels.",
+    "genome": "DUQFL-last improves over Default-QFL in some rounds, but is less stable than DUQFL-best and DUQFL-Prox; "
+    "DUQFL-best and DUQFL-drift also improve over Default-QFL; of these variants DUQFL-Prox has the highest mean "
+    "client accuracy and the lowest two gaps.",
+}
+#: What it says of the train-test gap.
+_GAP_WORDS = (
+    "a lower train-test gap of DUQFL-Prox indicates less local over-specialization (baf) and less overfitting (genome)."
+)
+_NOTHING = "nothing about this dataset."
 _PANELS = ("global_accuracy", "client_test_accuracy", "train_test_gap", "fairness_gap")
+_GAP_METHODS = ("default-qfl", "fedprox-qfl", "duqfl-prox", UNTRAINED)
 _RARE = {"f1": "F1", "mcc": "MCC", "roc_auc": "ROC-AUC", "precision": "precision", "specificity": "specificity"}
 
 
@@ -46,25 +69,45 @@ class Beside:
 
 def final_numbers(rounds: pd.DataFrame, track: str) -> Beside:
     """Return the last round's four panels of the comparison figures; ``rounds`` holds one track."""
-    return Beside(_FINAL_WORDS.get(track, "nothing about this dataset."), _last_round(rounds, _PANELS, track))
+    return Beside(_FINAL_WORDS.get(track, _NOTHING), _last_round(rounds, _PANELS, track))
 
 
 def baselines(rounds: pd.DataFrame, track: str) -> Beside:
     """Return the course and the last round of the methods that have no controller."""
-    known = track in _FINAL_WORDS
-    words = "Default-QFL's late rounds fall, and Adam-QFL ends weak." if known else "nothing about this dataset."
     told = [name for name in ("default-qfl", "adam-qfl") if name in set(rounds["method"])]
     courses = "; ".join(_course(rounds, name) for name in told)
-    return Beside(words, f"global accuracy: {courses}. Then the {_last_round(rounds, _PANELS, track)}")
+    here = f"global accuracy: {courses}. Then the {_last_round(rounds, _PANELS, track)}"
+    return Beside(_BASELINE_WORDS.get(track, _NOTHING), here)
 
 
 def components(rounds: pd.DataFrame, track: str) -> Beside:
     """Return the last round of the methods that differ by one component."""
-    paper = (
-        "DUQFL-best and DUQFL-drift also improve over Default-QFL, but DUQFL-Prox gives the strongest overall "
-        "stability and fairness."
+    return Beside(_COMPONENT_WORDS.get(track, _NOTHING), _last_round(rounds, _PANELS, track))
+
+
+def gaps(table: pd.DataFrame) -> Beside:
+    """Return which part of the train-test gap the class mix explains; ``table`` as from ``gap_table``."""
+    told = []
+    for track, rows in table.groupby("track", sort=False):
+        means = rows.pivot(index="method", columns="part", values="mean").to_dict("index")
+        parts = [
+            f"{method_named(name).label} {number(means[name]['shift'])} {'+' if means[name]['rest'] >= 0 else '-'} "
+            f"{number(abs(means[name]['rest']))} = {number(means[name]['gap'])}"
+            for name in _GAP_METHODS
+            if name in means
+        ]
+        told.append(f"{track}: {', '.join(parts)}")
+    here = (
+        "last round, part that the class mix explains + rest = gap, mean of "
+        f"{counted(int(table['seeds'].max()), 'seed')}. {'. '.join(told)}."
     )
-    return Beside(paper, _last_round(rounds, _PANELS, track))
+    return Beside(_GAP_WORDS, here)
+
+
+def claims(verdicts: Sequence[str]) -> Beside:
+    """Return how many claims have each verdict."""
+    paper = "every row is a statement of its result sections, in our words."
+    return Beside(paper, f"{counted_verdicts(verdicts)}, of {counted(len(verdicts), 'claim')} and theory points.")
 
 
 def rare_class(rounds: pd.DataFrame) -> Beside:
@@ -102,14 +145,15 @@ def rates(trace: pd.DataFrame) -> Beside:
 
 
 def rates_by_client(trace: pd.DataFrame) -> Beside:
-    """Return how much the rates vary across clients and unfolds."""
-    found = variation(trace).set_index(["rate", "across"])["mean"]
-    parts = [
-        f"{rate} by " + ", ".join(f"{significant(found[rate, each], 2)} % across {each}" for each in ACROSS.values())
-        for rate in RATES
-    ]
+    """Return how much the rates vary across clients and unfolds: within a run, and after the mean over seeds."""
     paper = "the learning rate and the perturbation vary across clients and unfold steps."
-    return Beside(paper, f"{_seeds(trace)}; {'; '.join(parts)} (standard deviation in percent of the mean).")
+    within = _varying(variation(trace).set_index(["rate", "across"])["mean"], tuple(ACROSS.values()))
+    after = variation_by_seed(trace.assign(seed=0)).set_index(["rate", "across"])["variation"]
+    here = (
+        f"within one run, {_seeds(trace)}: {within}. The cells of the heat maps are means over seeds, which differ "
+        f"less: {_varying(after, ('clients', 'unfolds'))} (standard deviation in percent of the mean)."
+    )
+    return Beside(paper, here)
 
 
 def movement(trace: pd.DataFrame) -> Beside:
@@ -133,22 +177,41 @@ def unfolds(trace: pd.DataFrame) -> Beside:
     return Beside(paper, f"{_seeds(trace)}; unfold by unfold the loss falls by {falls}; uploads: {shares}.")
 
 
-def devices(curves: pd.DataFrame, steady: pd.DataFrame) -> Beside:
-    """Return how steady the checkpoints are under the device's noise.
+def devices(seed: int, checkpoints: pd.DataFrame, steady: pd.DataFrame) -> Beside:
+    """Return where the checkpoints end under the device's noise and how steady they are: one seed, and all of them.
 
-    ``curves`` are those of one seed, ``steady`` the table of :func:`qfl_core.studies.noise.steadiness` over seeds.
+    ``seed`` is the one of the picture; ``checkpoints`` and ``steady`` hold all seeds, as from
+    :func:`qfl_core.studies.noise.checkpoint_table` and :func:`qfl_core.studies.noise.steadiness`.
     """
     paper = (
         "on IBM hardware DUQFL-Prox's checkpoints take a more stable and improving course than Default-QFL's, and stay "
         "reasonably close to the simulators."
     )
+    noisy = checkpoints[checkpoints["kind"] == steady["kind"].iloc[0]]
+    last = noisy[noisy["checkpoint"] == noisy["checkpoint"].max()]
     unsteady, apart = (_means(steady, column) for column in ("unsteadiness", "distance"))
-    kind = ", ".join(sorted({str(kind) for kind in curves["kind"]}))
     here = (
-        f"curves computed as {kind}. {_seeds(steady).capitalize()} under the device's noise: unsteadiness of the "
-        f"checkpoints' accuracy {unsteady}; mean distance from the noiseless accuracy {apart}."
+        f"under the device's noise, on the whole test part, the last checkpoint has the accuracy "
+        f"{_means(last[last['seed'] == seed], 'accuracy')} in seed {seed}, which the picture shows, and "
+        f"{_means(last, 'accuracy')} as the {_seeds(last)}. {_order(noisy, seed)}Unsteadiness of the checkpoints' "
+        f"accuracy, {_seeds(steady)}: {unsteady}; mean distance from the noiseless accuracy: {apart}."
     )
     return Beside(paper, here)
+
+
+def _order(noisy: pd.DataFrame, seed: int) -> str:
+    """Return in how many seeds the first method's checkpoints score less than the second's; empty for one seed."""
+    means = noisy.pivot_table(index="seed", columns="method", values="accuracy", sort=False)
+    if len(means) < 2 or means.shape[1] < 2:
+        return ""
+    first, second = means.columns[:2]
+    below = means[first] < means[second]
+    this = "this one included" if below[seed] else "this one not included"
+    labels = [method_named(str(name)).label for name in (first, second)]
+    return (
+        f"The mean over checkpoints is lower for {labels[0]} than for {labels[1]} in {int(below.sum())} of "
+        f"{len(below)} seeds, {this}. "
+    )
 
 
 def question(stored: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
@@ -164,6 +227,14 @@ def question(stored: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
         means = {name: number(paired[name].mean()) for name in paired}
         rows[title] = means | {"change": interval_texts(intervals(change, "change", ["all"]), 3).iloc[0]}
     return pd.DataFrame(rows).T.rename_axis("last round")
+
+
+def _varying(found: pd.Series, across: Sequence[str]) -> str:
+    parts = [
+        f"{rate} by " + ", ".join(f"{significant(found[rate, each], 2)} % across {each}" for each in across)
+        for rate in RATES
+    ]
+    return "; ".join(parts)
 
 
 def _seeds(table: pd.DataFrame) -> str:

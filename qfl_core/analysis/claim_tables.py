@@ -211,7 +211,7 @@ def page(
         "test's for the verdict, corrected so that all verdicts together keep 5 %. The margin is the "
         "smallest effect worth claiming; *absent* means that an effect as large is excluded. "
         "One run: the share of seeds in which one run alone shows the whole pattern. Untrained: how many parts the "
-        "initial weights pass in DUQFL-Prox's place, of those that round 0 has a number for. "
+        "initial weights pass in DUQFL-Prox's place, of those that they have a number for. "
         f"{CONDITIONAL} conditional on the reading: the protocol search used numbers that this claim tests.{second}\n\n"
     ) + f"{markdown(pd.DataFrame(rows))}\n## All parts\n\n{_parts_markdown(parts, verdicts, real, fresh)}"
 

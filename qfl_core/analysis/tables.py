@@ -32,6 +32,10 @@ _LOWER_IS_BETTER = ("train_test_gap", "drift_from_broadcast", "fairness_gap")
 _DOMAINS = {"baf": ("Finance", "Bank fraud detection"), "genome": ("Genomics", "Human or worm sequence")}
 
 
+#: Columns of the range in which 95 % of the runs lie.
+_OF_RUNS = ("2.5 % of runs", "97.5 % of runs")
+
+
 def configuration_table(settings: Profile) -> pd.DataFrame:
     """Return the paper's table of settings: what it prints, and what this profile runs with on each dataset."""
     configs = [settings.config(name) for name in settings.datasets]
@@ -130,19 +134,32 @@ def _mark(means: pd.Series, method: str, lower: bool) -> int:
 def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the last round's metrics with 95 % intervals over seeds, and the paper's number beside each.
 
-    One row per track, metric and method.
+    One row per track, metric and method. ``low`` and ``high`` hold the mean; between ``2.5 % of runs`` and
+    ``97.5 % of runs`` lie single runs, of which the paper's numbers are one.
     """
     parts = []
     for track, table in rounds.items():
         last = last_rounds(table)
         for metric, title in FINAL_METRICS.items():
             found = intervals(last, metric, ["method"]).assign(track=track, metric=title)
+            for share, name in zip((0.025, 0.975), _OF_RUNS, strict=True):
+                found[name] = found["method"].map(last.groupby("method")[metric].quantile(share))
             found["paper"] = found["method"].map(PAPER.get((track, metric), {}))
             parts.append(found)
     table = pd.concat(parts, ignore_index=True)
     table["method"] = [method_named(name).label for name in table["method"]]
     table["paper inside"] = table["paper"].between(table["low"], table["high"]).where(table["paper"].notna())
-    return table[["track", "metric", "method", "mean", "low", "high", "seeds", "paper", "paper inside"]]
+    return table[["track", "metric", "method", "mean", "low", "high", *_OF_RUNS, "seeds", "paper", "paper inside"]]
+
+
+def compared_with_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of :mod:`qfl_core.data.standin.fidelity` for readers: what was not compared is never "ok".
+
+    The column ``ok`` becomes ``within tolerance``: yes, no, or that there is no published number.
+    """
+    told = table["ok"].map({True: "yes", False: "no"}).where(table["published"].notna(), "no published number")
+    numbers = table.drop(columns=["quantity", "ok"]).map(lambda value: number(value, missing=""))
+    return numbers.assign(**{"within tolerance": told}).set_axis(table["quantity"])
 
 
 def roles_table() -> pd.DataFrame:

@@ -1,9 +1,10 @@
 """Would an untrained model pass? The initial weights stand in DUQFL-Prox's place, and every part is judged again.
 
-A claim that the initial weights pass says little about training. The untrained model's numbers are those of round 0 of
-the same runs, repeated in every round: what shots would add from round to round and from client to client is left out.
-All clients have the same untrained model, so where they share the test set their test accuracy is the global one and
-their fairness gap is 0. Where round 0 has no such number (a client's training accuracy, a trace), nothing is judged.
+If the initial weights pass a claim, that claim says little about training. The untrained model's numbers are those of
+round 0 of the same runs, repeated in every round: what shots would add from round to round is left out. What round 0
+does not have (numbers of clients, such as the train-test gap) is taken, round by round, from the run of the method
+``untrained`` with the same seed. Where there is no such run but clients share the test set, their test accuracy is the
+global one and their fairness gap is 0, because all have the same model. What neither has (a trace) is not judged.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pandas as pd
 
 from qfl_core.analysis.claims import Claim, Part
 from qfl_core.analysis.evidence import RUN_TRACKS, Evidence, Numbers
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.base.errors import AnalysisError
 from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult
@@ -27,14 +29,18 @@ REPLACED = "duqfl-prox"
 
 
 class NotMeasuredError(AnalysisError):
-    """Round 0 of a run has no such number."""
+    """An untrained model has no such number."""
 
 
 @dataclass(frozen=True, eq=False)
 class UntrainedRun:
-    """A run as if nothing had been trained: round 0's numbers in every round; see :class:`qfl_core.runs.RunResult`."""
+    """A run as if nothing had been trained: round 0's numbers in every round; see :class:`qfl_core.runs.RunResult`.
+
+    ``idle`` is the run of the method ``untrained`` with the same seed: it has numbers of clients, which round 0 lacks.
+    """
 
     run: RunResult
+    idle: RunResult | None = None
 
     @property
     def config(self) -> ExperimentConfig:
@@ -53,10 +59,13 @@ class UntrainedRun:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Round 0's row for every round."""
+        """Round 0's row for every round; what it lacks comes from the idle run's same round."""
         table = _repeated(self.run.rounds)
+        if self.idle is not None:
+            there = self.idle.rounds.set_index("round").reindex(index=table["round"], columns=table.columns)
+            table = table.fillna(there.reset_index(drop=True))
         if self.run.config.client_test == "shared":
-            # A number that round 0 has is better than one that is concluded.
+            # A number that was measured is better than one that is concluded.
             table["client_test_accuracy"] = table["client_test_accuracy"].fillna(table["global_accuracy"])
             table["fairness_gap"] = table["fairness_gap"].fillna(0.0)
         return table
@@ -92,12 +101,14 @@ def untrained_claims(
     Returns every part that can be judged as a claim of its own, its numbers by label, and for the other labels the
     reason why there are none.
     """
-    idle = {
-        track: {**methods, REPLACED: {seed: UntrainedRun(run) for seed, run in methods[REPLACED].items()}}
-        for track, methods in evidence.runs.items()
-        if track in RUN_TRACKS and REPLACED in methods
-    }
-    untrained = replace(evidence, runs=idle)
+    untrained = replace(
+        evidence,
+        runs={
+            track: {**methods, REPLACED: _without_training(methods)}
+            for track, methods in evidence.runs.items()
+            if track in RUN_TRACKS and REPLACED in methods
+        },
+    )
     claims, numbers, reasons = [], {}, {}
     for label, part in parts.items():
         found = _numbers(untrained, part)
@@ -107,6 +118,11 @@ def untrained_claims(
             numbers[label] = found
             claims.append(Claim(label, part.text, "", (replace(part, same_as=""),)))
     return claims, numbers, reasons
+
+
+def _without_training(methods: Mapping[str, Mapping[int, Any]]) -> dict[int, UntrainedRun]:
+    idle = methods.get(UNTRAINED, {})
+    return {seed: UntrainedRun(run, idle.get(seed)) for seed, run in methods[REPLACED].items()}
 
 
 def _numbers(untrained: Evidence, part: Part) -> Numbers | str:

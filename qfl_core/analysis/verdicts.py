@@ -140,7 +140,8 @@ def judge(
 
     Parameters
     ----------
-    studies : ``{"baf": runs, "genome": runs}``; the runs of a track may differ in method and seed only.
+    studies : ``{"baf": runs, "genome": runs}``; the runs of a track may differ in method and seed only. Runs of the
+        method ``untrained`` tell what an untrained model's clients score.
     hardware : columns method, seed, checkpoint, kind (exact | shots | noisy | fake | hardware), accuracy.
     theory : from :func:`qfl_core.studies.theory.check_theory`.
     seed : names the random streams of the bootstrap and, beyond 14 seeds, of the sign flips.

@@ -26,6 +26,15 @@ from qfl_core.hardware.plan import CALIBRATION, Plan
 from qfl_core.hardware.store import Folder
 
 REPEATS = 200  # of the shots, behind every interval
+#: Curve -> what tables call it, as the figure's legend does; the grey line of the figure is the first.
+WORDS = {
+    "all": "noiseless, more samples",
+    "noiseless": "noiseless",
+    "shots": "sampled",
+    "noise": "device noise",
+    "execution": "SamplerV2",
+    "corrected": "SamplerV2, readout corrected",
+}
 #: What every row scores, each with its low and high.
 METRICS = ("accuracy", "roc_auc", "tvd")
 

@@ -12,7 +12,7 @@ from qfl_core.base.errors import HardwareError
 from qfl_core.engines import make_engine
 from qfl_core.hardware import service as client
 from qfl_core.hardware.config import HardwareConfig
-from qfl_core.hardware.curves import METRICS, executed_curves, simulated_curves
+from qfl_core.hardware.curves import METRICS, WORDS, executed_curves, simulated_curves
 from qfl_core.hardware.device import fake_backend, fake_twin
 from qfl_core.hardware.jobs import Execution
 from qfl_core.hardware.plan import Plan, calibration_circuits, make_plan
@@ -42,9 +42,12 @@ class Validation:
         return dict(zip(first["curve"], first["kind"], strict=True))
 
     def table(self) -> pd.DataFrame:
-        """Return each method's and curve's mean accuracy, ROC-AUC and distance over checkpoints, rounded."""
+        """Return each method's and curve's mean accuracy, ROC-AUC and distance over checkpoints, rounded.
+
+        Curves have the names of the figure's legend.
+        """
         means = self.curves.groupby(["method", "curve", "kind"], sort=False)[["samples", *METRICS]].mean()
-        return means.reset_index().astype({"samples": int}).round(3)
+        return means.reset_index().replace({"curve": WORDS}).astype({"samples": int}).round(3)
 
 
 def validate(

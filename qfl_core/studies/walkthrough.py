@@ -17,9 +17,11 @@ from qiskit.quantum_info import SparsePauliOp
 from qfl_core.algorithm.controller import FEATURES, Summary, gamma, psi, standardised
 from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.meta import OuterStep, outer_direction, refine_controller
-from qfl_core.algorithm.server import RoundResult, State, federated_round
+from qfl_core.algorithm.server import RoundResult, State, aggregate, federated_round
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
+from qfl_core.base.numbers import rounded
+from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.engines import make_engine
@@ -27,6 +29,9 @@ from qfl_core.runs.prepare import make_federation, make_qnn
 
 #: What the controller reads, eta and delta computed from it, and what the client recorded, in the order of Algorithm 1.
 RECORDED = ("eta", "delta", "loss_before", "loss_after", "val_loss", "displacement")
+
+#: How often each sample is measured where engines with shots are compared, and the shots where a config has none.
+REPEATS, SHOTS = 40, 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +95,26 @@ class Walk:
             index=pd.Index(self.client_ids, name="client"),
         )
 
+    def aggregation(self, entries: int = 3) -> pd.DataFrame:
+        """Return the first entries of theta^(t+1), added up by hand and by :func:`qfl_core.algorithm.server.aggregate`.
+
+        One row per client: its weight n_i / n, and the weight times its upload. Below stand their sum and what
+        ``aggregate`` makes of the same uploads and weights.
+        """
+        local, method = self.result.local, self.federation.method
+        share = local.attendance.sizes / local.attendance.sizes.sum()
+        package = aggregate(local.theta, self.result.weights, self.client_ids, method.aggregation.combine)
+        parts = share[:, None] * local.theta[:, :entries]
+        rows = [*np.column_stack([share, parts]), [share.sum(), *parts.sum(axis=0)]]
+        rows.append([self.result.weights.sum(), *package[:entries]])
+        names = [*(f"client {i}" for i in self.client_ids), "sum by hand", "aggregate(...)"]
+        columns = ["weight", *(f"weight × θ[{i}]" for i in range(parts.shape[1]))]
+        return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name=""))
+
     def by_hand(self) -> float:
         """Return the largest difference between n_i / n times the uploads, added up, and the new global model."""
-        local, total = self.result.local, np.zeros(self.federation.num_weights)
-        for samples, theta in zip(local.attendance.sizes, local.theta, strict=True):
-            total += samples / local.attendance.sizes.sum() * theta
-        return float(np.abs(total - self.result.state.theta).max())
+        added = self.aggregation(self.federation.num_weights).drop(columns="weight").loc["sum by hand"]
+        return float(np.abs(added.to_numpy() - self.result.state.theta).max())
 
     def outer_step(self) -> pd.DataFrame:
         """Return phi before and after the outer step, with the direction: one row per rate and feature."""
@@ -137,17 +156,42 @@ def _refined(federation: Federation, state: State) -> OuterStep:
     return outer
 
 
-def engines_beside(config: ExperimentConfig, samples: int = 5) -> pd.DataFrame:
-    """Return P(class 1) of test samples at the initial weights: our exact engine, and Qiskit's own estimator.
+def engines_beside(config: ExperimentConfig, samples: int = 5, repeats: int = REPEATS) -> pd.DataFrame:
+    """Return P(class 1) of test samples at the initial weights: by our engine, and by Qiskit's own primitives.
 
-    Qiskit's ``StatevectorEstimator`` runs the circuit as it is drawn and returns <Z...Z>, from which
-    P(class 1) = (1 - <Z...Z>) / 2. One row per sample.
+    The exact ones are from our exact engine and from Qiskit's ``StatevectorEstimator``, which runs the circuit as it is
+    drawn and returns <Z...Z>, so that P(class 1) = (1 - <Z...Z>) / 2. Those with shots are means of ``repeats``
+    measurements: by our compiled engine, which training uses, and by Qiskit's ``StatevectorSampler``. One row per
+    sample.
     """
-    federation, qnn = make_federation(config), make_qnn(config)
-    theta, X = federation.initial_theta(), load_splits(config).test.X[:samples]
+    federation, qnn, seed = make_federation(config), make_qnn(config), config.seed
+    theta, X, shots = federation.initial_theta(), load_splits(config).test.X[:samples], config.shots or SHOTS
     engine, parity = make_engine("statevector", qnn), SparsePauliOp("Z" * qnn.num_qubits)
-    ours = engine.probabilities(engine.encode(X), theta)
     circuits = [(qnn.bind(x, theta), parity) for x in X]
     expected = [float(found.data.evs) for found in StatevectorEstimator().run(circuits).result()]
-    table = pd.DataFrame({"qfl_core": ours, "Qiskit": (1 - np.array(expected)) / 2})
+    again, compiled = np.tile(theta, (1, repeats, 1)), make_engine("statevector", qnn, shots)
+    (ours,) = compiled.probabilities_ragged([compiled.encode(X)], again, [stream(seed, "walkthrough-shots", 0)])
+    sampler = make_engine("primitives", qnn, shots)
+    theirs = sampler.probabilities(sampler.encode(X), again[0], stream(seed, "walkthrough-shots", 1))
+    table = pd.DataFrame(
+        {
+            "exact: qfl_core": engine.probabilities(engine.encode(X), theta),
+            "exact: Qiskit": (1 - np.array(expected)) / 2,
+            "shots: qfl_core": ours.mean(axis=0),
+            "shots: Qiskit": theirs.mean(axis=0),
+        }
+    )
     return table.rename_axis("sample")
+
+
+def engines_apart(table: pd.DataFrame, config: ExperimentConfig, repeats: int = REPEATS) -> pd.Series:
+    """Return the largest differences between both engines in a table of :func:`engines_beside`, rounded.
+
+    That with shots counts in standard errors of the difference of two means, sqrt(2 p (1 - p) / (shots * repeats)).
+    """
+    p = table["exact: Qiskit"]
+    error = np.sqrt(2 * p * (1 - p) / ((config.shots or SHOTS) * repeats))
+    exact = (table["exact: qfl_core"] - p).abs().max()
+    drawn = ((table["shots: qfl_core"] - table["shots: Qiskit"]).abs() / error).max()
+    found = {"exact probabilities": rounded(exact), "means with shots, in standard errors": round(float(drawn), 1)}
+    return pd.Series(found, name="largest difference")

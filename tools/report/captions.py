@@ -112,7 +112,8 @@ TABLES: dict[str, tuple[str, str]] = {
     ),
     "final_metrics": (
         "Final metrics beside the paper's",
-        "Last round, mean over seeds and 95 % interval; the last column tells whether the paper's number lies inside.",
+        "Last round, mean over seeds and 95 % interval; the last column tells whether the paper's number lies inside. "
+        'Between the two columns that end in "of runs" lie 95 % of the single runs.',
     ),
     "qualitative_comparison": (
         "Qualitative comparison",

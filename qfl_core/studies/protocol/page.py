@@ -51,6 +51,8 @@ def real_section(plan: Plan, stage: Stage, roles: Mapping[str, str], facts: Sequ
         f"The finalists again, {counted(stage.seeds, 'seed')}; {', '.join(facts)}. Seeds share most rows of a small "
         "file, so intervals speak of this file alone. The role is the one on the stand-in.",
         "",
+        f"**The closest here**: {words(plan, first)}.",
+        "",
         _score_table(plan, stage, roles, first),
         f"Standard deviation of a number from seed to seed: {number(stage.spread)}.",
         "",
@@ -180,9 +182,9 @@ def _score_table(plan: Plan, stage: Stage, roles: Mapping[str, str], winner: str
     scores = stage.table.to_dict("index")
     for candidate in stage.ranked():
         row = scores[candidate]
-        beside = words(plan, candidate, winner) if candidate != winner else "as above"
+        beside = words(plan, candidate, winner) if candidate != winner else "as written above"
         if candidate != winner and DEFAULTS not in (candidate, winner):
-            beside = f"as the first, but {beside}"
+            beside = f"as the first row, but {beside}"
         marked = " (marked)" if row["marked"] else ""
         rows.append(
             {
@@ -285,9 +287,10 @@ def _missing(search: Search) -> str:
         if mine["grade"].max() < _NOT_MET:
             lines.append(f"- {track}, “{name}”: the highest grade is {number(mine['grade'].max())}")
     opening = (
-        "## What no reading reproduces\n\n"
+        "## What no reading reproduces before the refinement\n\n"
         "Numbers outside the 95 % range of a single run for every candidate of the deciding stage, because the paper's "
-        f"come from one run; statements with a grade below {_NOT_MET:g} for all of them.\n\n"
+        f"come from one run; statements with a grade below {_NOT_MET:g} for all of them. The refinement, which changes "
+        "settings of one method alone, came later and is not counted here.\n\n"
     )
     return opening + ("\n".join(lines) if lines else "None.") + "\n"
 

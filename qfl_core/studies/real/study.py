@@ -63,7 +63,7 @@ def real_results(settings: Profile, seeds: Sequence[int], folder: Path) -> RealR
         track: kept(get_study(settings, track, [*METHODS, UNTRAINED], seeds, folder, source=OFFICIAL))
         for track in settings.datasets
     }
-    runs = {track: study.of(*METHODS).runs for track, study in studies.items()}
+    runs = {track: study.runs for track, study in studies.items()}
     verdicts = judge(runs, theory=check_theory(min(len(seeds), _THEORY_SEEDS)))
     return RealResults(studies, verdicts, files)
 
