@@ -110,7 +110,7 @@ def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...], real: RealClaims |
 
 def origin(rows: pd.DataFrame) -> str:
     """Return what computed the values of a panel, and how many seeds, in brackets."""
-    told = {}
+    told: dict[str, None] = {}
     for row in rows[rows["seeds"] > 0].itertuples():
         kind = str(row.source).rpartition(", ")[2].rpartition("(")[2].rstrip(")")
         seeds = int(cast(int, row.seeds))

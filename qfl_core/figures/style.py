@@ -314,13 +314,17 @@ def _centre_rows(legend: Legend, rows: list[int]) -> None:
     Matplotlib fills columns instead, which leaves the last column with one entry. Rows of one length stay a block of
     columns, in which the entries run from top to bottom.
     """
-    box = legend._legend_handle_box
+    held: Any = legend  # its packers have no public name
+    box = held._legend_handle_box
     entries = iter([entry for column in box.get_children() for entry in column.get_children()])
-    letters = legend._fontsize  # points, as the distances of packers are
-    blocks = []
+    letters = held._fontsize  # points, as the distances of packers are
+    between = {"sep": legend.labelspacing * letters}
+    blocks: list[Artist] = []
     for length in sorted(set(rows), reverse=True):
-        columns = [[next(entries) for _ in range(rows.count(length))] for _ in range(length)]
-        packed = [VPacker(pad=0, sep=legend.labelspacing * letters, align="baseline", children=c) for c in columns]
-        blocks.append(HPacker(pad=0, sep=legend.columnspacing * letters, align="baseline", children=packed))
-    box._children = [VPacker(pad=0, sep=legend.labelspacing * letters, align="center", children=blocks)]
+        columns: list[Artist] = []
+        for _ in range(length):
+            column = [next(entries) for _ in range(rows.count(length))]
+            columns.append(VPacker(pad=0, align="baseline", children=column, **between))
+        blocks.append(HPacker(pad=0, align="baseline", sep=legend.columnspacing * letters, children=columns))
+    box._children = [VPacker(pad=0, align="center", children=blocks, **between)]
     box.set_figure(legend.get_figure())

@@ -97,8 +97,8 @@ FIGURES: dict[str, dict[str, str]] = {
     },
     "Devices": {
         "real_ibm_validation": "Test accuracy of stored checkpoints of two methods, one run each: exact, sampled, "
-        "under simulated device noise and on the backend that the lower right corner names; the titles say whether it is "
-        "a quantum computer.",
+        "under simulated device noise and on the backend that the lower right corner names; the titles say whether it "
+        "is a quantum computer.",
         "ibm_workload_evidence": "The ledger of jobs: what ran where, as what kind, and what it cost.",
         "noise_study": "Test accuracy against noise and against shots, and each seed's steadiness over checkpoints.",
     },
