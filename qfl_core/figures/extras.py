@@ -79,6 +79,7 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
     axis.set(title=titled(title, *tracks), xlabel=f"difference ({'right' if more_is_better else 'left'} is better)")
+    axis.title.set_fontsize("small")  # the names of three datasets are as wide as the panel
 
 
 def _curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], untrained: float) -> None:
@@ -98,4 +99,4 @@ def _factors(axis: Axes, factors: pd.DataFrame, tracks: tuple[str, ...]) -> None
     axis.axhline(1, color="0.3", linewidth=0.8)
     axis.set_xticks(range(len(tracks)), map(track_title, tracks), fontsize=8)
     axis.grid(visible=False, axis="x")
-    axis.set(title=titled("Learned weights, last round", *tracks), xlabel="dataset", ylabel="learned / FedAvg's weight")
+    axis.set(title="Learned weights, last round", xlabel="dataset", ylabel="learned / FedAvg's weight")

@@ -172,13 +172,13 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
 def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str, untrained: Mapping[str, float]) -> None:
     levels = list(dict.fromkeys(table["level"]))
     tracks = list(dict.fromkeys(table["track"]))
-    untrained_by_track(axis, untrained)
     for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
         mine = table[table["track"] == track]
         x = [levels.index(level) + offset for level in mine["level"]]
         half = half_width(mine)
         style = {"fmt": f"{TRACK_MARKERS[track]}-", "color": TRACK_COLOURS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track_title(track), **style)
+    untrained_by_track(axis, untrained)
     axis.set_xticks(
         range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
     )
@@ -235,6 +235,7 @@ def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     _level_rows(axis, levels)
     axis.set(title=title, xlabel="learnt − frozen")
+    axis.title.set_fontsize("small")
 
 
 def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: RateScale) -> None:
@@ -247,6 +248,7 @@ def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: 
     rate_axis(axis, scale, "x")
     _level_rows(axis, levels)
     axis.set(title=titled("Learning rate η it ends with", *tracks), xlabel="mean η of the last round (line: initial)")
+    axis.title.set_fontsize("small")
 
 
 def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
@@ -263,6 +265,7 @@ def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None
     axis.grid(visible=False, axis="x")
     _level_rows(axis, levels)
     axis.set(title=titled("How much η / δ vary", *tracks), xlabel="coefficient of variation across (%)")
+    axis.title.set_fontsize("small")
 
 
 def _fill(track: str) -> Look:
