@@ -53,6 +53,8 @@ def curves_of(table: pd.DataFrame, metric: str, by: Sequence[str] = ("method",))
 #: What footers say of curves with bands, and of marks with bars.
 BANDS = "bands: 95 % intervals over seeds"
 BARS = "bars: 95 % intervals over seeds"
+#: The same where bars are what is measured.
+THIN_LINES = "thin lines: 95 % intervals over seeds"
 
 
 def curve(axis: Axes, found: pd.DataFrame, shade: float = 0.15, **line: Any) -> None:

@@ -184,7 +184,7 @@ def replay(folder: Folder) -> Validation:
         )
     facts = (
         f"data: {plan['source']}",
-        f"{plan['track']}, one run per method (seed {plan['seed']})",
+        f"{plan['track']}, one run per method (seed {plan['seed']}), no means over seeds",
         f"{plan['samples']} test samples, {plan['local_samples']} of them executed by {plan['backend']}",
         f"{plan['config']['shots']} shots",
         f"profile {plan['profile']}",
