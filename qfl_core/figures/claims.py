@@ -75,7 +75,7 @@ PAGES: dict[str, dict[str, Rows]] = {
     "claims_genome": {
         "claims_genome_accuracy": Rows("Genome: accuracies and gaps", "accuracy", ("genome",), ("accuracy",)),
         "claims_genome_unsteadiness": Rows("Genome: unsteadiness", _CHANGES, ("genome",), ("unsteadiness",)),
-        "claims_genome_shares": Rows("Genome: rounds", "share or correlation", ("genome",), ("share", "correlation")),
+        "claims_genome_shares": Rows("Genome: rounds", "share", ("genome",), ("share", "correlation")),
         "claims_devices": Rows("Genome: devices", "accuracy", ("hardware",), ("accuracy", "unsteadiness")),
         "claims_theory": Rows("BAF and genome: theory, bounds", "ratio", ("baf", "genome", "theory"), ("ratio",)),
         "claims_descent": Rows("Genome: theory, direction of the estimate", "cosine", ("theory",), ("cosine",)),

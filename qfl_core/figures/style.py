@@ -59,7 +59,7 @@ CLASS_COLOURS = (SAFE[0], SAFE[1])
 #: nothing has short dashes; the untrained model's dash with a dot is thinner and paler, because it is no competitor.
 REFERENCE_LINES: dict[str, Look] = {
     "majority class": {"color": "0.35", "linestyle": "--", "linewidth": 1},
-    "chance": {"color": "0.6", "linestyle": "--", "linewidth": 0.8},
+    "chance": {"color": "0.6", "linestyle": "--", "linewidth": 1},
     "logistic regression": {"color": "0.35", "linestyle": ":", "linewidth": 1},
     "gradient boosting": {"color": "0.35", "linestyle": (0, (9, 2)), "linewidth": 1},
     "pooled QNN": {"color": "0.1", "linestyle": (0, (9, 1.5, 1.5, 1.5, 1.5, 1.5)), "linewidth": 1},
