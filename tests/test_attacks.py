@@ -55,7 +55,10 @@ def test_the_figure_has_a_table_the_cost_and_the_shares(found):
     assert len(matrix.texts) == 2 * len(DEFENCES)
     assert [tick.get_text() for tick in matrix.get_yticklabels()] == ["nobody attacks", "collusion"]
     assert len(cost.get_yticks()) == len(DEFENCES) - 1
-    assert sorted({x for line in shares.lines for x in line.get_xdata()}) == [0, 0.25, 0.5]
+    assert sorted({x for line in shares.lines if line.get_marker() == "." for x in line.get_xdata()}) == [0, 0.25, 0.5]
+    (untrained,) = (line for line in shares.lines if line.get_label() == "untrained")
+    start = pd.concat([study.rounds for study in found.studies["baf"].values()]).query("round == 0")
+    assert untrained.get_ydata()[0] == pytest.approx(start["global_accuracy"].mean())
     plt.close(figure)
 
 

@@ -429,12 +429,19 @@ def test_the_forest_plot_has_every_part_once_with_its_verdict(mirrored):
     drawn = [part for page in PAGES.values() for rows in page.values() for part in rows.of(parts)["part"]]
     assert sorted(drawn) == sorted(parts["part"])
     labels, words = [], []
-    for sheet in claim_sheets(parts, ("data: planted",)):
+    for sheet in claim_sheets(parts, ("data: planted", "engine: one (shots)", "8 seeds")):
         figure = sheet.draw()
         figure.draw_without_rendering()
         labels += [label.get_text().split()[0] for axis in figure.axes for label in axis.get_yticklabels()]
         words += [text.get_text().split(",")[0].removesuffix(" (small)") for axis in figure.axes for text in axis.texts]
         assert figure.get_figwidth() <= 8.3
+        assert "one (shots)" not in figure.get_supxlabel()  # the devices and the theory have other engines and seeds
+        titles = [axis.get_title(loc="left") for axis in figure.axes]
+        assert len(set(titles)) == len(titles)
+        assert all(title.startswith(("BAF", "Genome")) for title in titles)
+        for title, rows in zip(titles, sheet.panels.values(), strict=True):
+            for count in set(rows.keywords["rows"]["seeds"]) - {0, 1}:
+                assert f"{count:.0f} seeds" in title
     assert labels == drawn
     assert sorted(words) == sorted(parts["verdict"])
     shown = [style for name, style in VERDICT_STYLE.items() if name != "missing"]

@@ -11,6 +11,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
 from qfl_core.figures import studies
+from qfl_core.figures.style import REFERENCE_LINES
 from qfl_core.runs.study import get_study
 from qfl_core.studies.clean import POOLED, CleanStudy, _margin, _verdicts, clean_study, encoding_search, with_executions
 from qfl_core.studies.pooled import Recipe, pooled_qnn, pooled_scores
@@ -156,5 +157,8 @@ def test_the_clean_table_sets_methods_beside_the_references(tmp_path):
     figure = studies.clean_track(clean, "genome_clean").draw()
     assert [axis.get_title() for axis in figure.axes][4] == "What it costs, genome clean"
     entries = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {POOLED, "logistic regression", "95 % of logistic regression", "DUQFL-Prox"} <= entries
+    assert {POOLED, "majority class", "logistic regression", "95 % of logistic regression", "DUQFL-Prox"} <= entries
+    for axis, metric in zip(figure.axes, ("accuracy", "balanced_accuracy", "roc_auc"), strict=False):
+        drawn = {line.get_label(): line.get_ydata()[0] for line in axis.lines if line.get_label() in REFERENCE_LINES}
+        assert drawn == pytest.approx(study.references(metric) | clean.means(metric)), metric
     plt.close(figure)

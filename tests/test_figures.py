@@ -8,7 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from test_architecture import PACKAGE, imports
 
 from qfl_core.algorithm.methods import METHODS
@@ -17,11 +20,11 @@ from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level
 from qfl_core.analysis.variation import variation, variation_table, variation_text
 from qfl_core.config import load_profile
-from qfl_core.figures import apply_style, controller, drawn, results
+from qfl_core.figures import apply_style, controller, drawn, results, style
 from qfl_core.figures import sheet as sheet_module
 from qfl_core.figures.results import curves_of
 from qfl_core.figures.style import METHOD_COLOURS, picture, steady, write
-from qfl_core.runs.study import get_study
+from qfl_core.runs.study import REFERENCES, get_study
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,97 @@ def test_every_panel_of_results_has_the_line_of_the_untrained_model(sheets, stud
         assert line.get_linestyle() == "-."
         assert line.get_linestyle() not in [other.get_linestyle() for other in axis.lines if other is not line]
     assert all("untrained: mean over seeds and rounds" in sheet.facts for sheet in sheets[:3])
+
+
+def dashes(line) -> object:
+    """Return how a line is dashed, as numbers: names do not tell dashes of our own apart."""
+    return line._unscaled_dash_pattern
+
+
+def test_horizontal_lines_of_reference_have_one_key_in_all_figures(sheets):
+    looks = [(look["color"], str(look["linestyle"])) for look in style.REFERENCE_LINES.values()]
+    assert len(set(looks)) == len(looks)
+    names = set()
+    for axis in (axis for sheet in sheets for axis in sheet.draw().axes):
+        for line in axis.lines:
+            name = str(line.get_label()).removesuffix(", test")
+            if name in style.REFERENCE_LINES:
+                key = Line2D([], [], **style.REFERENCE_LINES[name])
+                assert (line.get_color(), dashes(line)) == (key.get_color(), dashes(key)), name
+                names.add(name)
+    assert names == {*REFERENCES, UNTRAINED}
+
+
+def test_no_figure_draws_a_dashed_line_of_reference_of_its_own():
+    """A horizontal line with a name in the legend is drawn by :func:`reference_line`, which has the key."""
+    for path in (PACKAGE / "figures").glob("*.py"):
+        for call in path.read_text(encoding="utf-8").split("axhline(")[1:]:
+            named = "label=" in call[: call.find("\n")]
+            assert not named or path.stem in ("style", "controllers"), path.name
+
+
+def test_a_method_has_one_marker_in_all_panels_of_a_sheet(sheets):
+    for sheet in sheets:
+        markers: dict[str, set[object]] = {}
+        for line in (line for axis in sheet.draw().axes for line in axis.lines):
+            if not str(line.get_label()).startswith("_"):
+                markers.setdefault(str(line.get_label()), set()).add(line.get_marker())
+        assert all(len(found) == 1 for found in markers.values()), (sheet.name, markers)
+
+
+def test_a_footer_mentions_bands_and_bars_only_where_they_are_drawn(sheets):
+    for sheet in sheets:
+        for name in (None, *sheet.panels):
+            figure = sheet.draw(*([name] if name else []))
+            areas = [area for axis in figure.axes for area in axis.collections if isinstance(area, PolyCollection)]
+            bars = [bar for axis in figure.axes for bar in axis.containers if isinstance(bar, ErrorbarContainer)]
+            untrained = [
+                line for axis in figure.axes for line in axis.lines if str(line.get_label()).startswith(UNTRAINED)
+            ]
+            footer = figure.get_supxlabel()
+            assert ("bands:" in footer) == bool(areas), (sheet.name, name)
+            assert ("bars:" in footer) == bool(bars), (sheet.name, name)
+            assert (f"{UNTRAINED}:" in footer) == bool(untrained), (sheet.name, name)
+            plt.close(figure)
+
+
+@pytest.mark.parametrize("columns", range(1, 9))
+def test_a_legend_has_as_few_rows_as_fit_and_no_orphan(columns):
+    for entries in range(1, 40):
+        rows = style.legend_rows(entries, columns)
+        assert sum(rows) == entries
+        assert len(rows) == -(-entries // columns)
+        assert max(rows) - min(rows) <= 1
+        assert rows == sorted(rows, reverse=True)
+
+
+@pytest.mark.parametrize("entries", [5, 7, 9, 13])
+def test_the_rows_of_a_legend_are_centred(entries):
+    figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")
+    for number in range(entries):
+        axis.plot([0, 1], [0, number], label=f"line {number}")
+    style.finish(figure, ("data: planted",), columns=4)
+    figure.draw_without_rendering()
+    legend = figure.legends[0]
+    boxes = [text.get_window_extent() for text in legend.get_texts()]
+    rows = [
+        [box for box in boxes if round(box.y0) == y] for y in sorted({round(box.y0) for box in boxes}, reverse=True)
+    ]
+    assert [len(row) for row in rows] == style.legend_rows(entries, 4)
+    middles = [(min(box.x0 for box in row) + max(box.x1 for box in row)) / 2 for row in rows]
+    assert max(middles) - min(middles) < 2  # pixels
+    frame = legend.get_window_extent()
+    assert all(frame.x0 <= box.x0 <= box.x1 <= frame.x1 and frame.y0 <= box.y0 <= box.y1 <= frame.y1 for box in boxes)
+    plt.close(figure)
+
+
+def test_what_is_spent_once_is_spread_over_the_rounds(study):
+    costs = cost_table(study.rounds).assign(**{"tuning (once)": [1000, 0]})
+    (axis,) = results.cost_per_method({"baf": study}, {"baf": costs}).draw().axes
+    (bars,) = (bars for bars in axis.containers if "tuning" in bars.get_label())
+    rounds = study.rounds["round"].max()
+    assert bars.get_label() == f"tuning: once, spread over {rounds} rounds"
+    assert bars[0].get_width() == pytest.approx(1000 / rounds / 1e3)
 
 
 def test_the_untrained_model_costs_nothing(study):

@@ -49,6 +49,10 @@ def test_every_angle_has_a_density_for_each_class():
     assert [axis.get_title() for axis in panels] == ["Feature 1, BAF", "Feature 2, BAF", "Feature 3, BAF"]
     for axis in panels:
         assert [str(c.get_label()).split(" (")[0] for c in axis.collections] == ["legitimate", "fraud"]
+    for collection in (collection for axis in panels for collection in axis.collections):
+        outline = collection.get_paths()[0].vertices
+        ends = outline[np.isin(outline[:, 0], [outline[:, 0].min(), outline[:, 0].max()]), 1]
+        assert ends.max() < 0.05 * outline[:, 1].max()  # a density runs out and is not cut
     outlines = [collection.get_paths()[0].vertices for collection in panels[0].collections]
     low, high = (outline[outline[:, 1].argmax(), 0] for outline in outlines)
     assert low < np.pi / 2 < high  # the first angle decides the label

@@ -452,6 +452,9 @@ def test_the_figures_say_what_ran_and_that_no_quantum_computer_did(local):
     ):
         assert words in shown
     assert "nothing ran on a quantum computer" in shown
+    assert "one run (seed 0)" in shown
+    assert "one run per method (seed 0)" in shown
+    assert "chance" in shown
     ledger = texts(figures.ibm_workload_evidence(validation).draw())
     assert "nothing ran on a quantum computer" in ledger
     assert "fake_manila" in ledger
@@ -483,7 +486,12 @@ def test_the_noise_study_draws_its_three_panels(runs):
     grid, steady = noise_grid(runs, LOCAL), steadiness(checkpoint_table(runs, LOCAL))
     sheet = figures.noise_study(grid, steady, ("data: stand-in",), "genome")
     assert list(sheet.panels) == ["noise_scale", "noise_shots", "noise_steadiness"]
-    assert "DUQFL-Prox" in texts(sheet.draw())
+    shown = sheet.draw()
+    assert "DUQFL-Prox" in texts(shown)
+    for axis in shown.axes[:2]:
+        (line,) = (line for line in axis.lines if line.get_label() == "untrained")
+        start = [run.rounds.query("round == 0")["global_accuracy"].iloc[0] for run in runs]
+        assert line.get_ydata()[0] == pytest.approx(np.mean(start))
     matplotlib.pyplot.close("all")
 
 

@@ -62,7 +62,7 @@ def test_the_figure_has_a_panel_per_track_and_the_unprotected_runs(found):
     assert panel.get_title().startswith("BAF clean: ROC-AUC")
     assert panel.get_xscale() == "steady log"
     labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert sorted(labels) == ["3 clients", "6 clients", "the same clients without privacy"]
+    assert sorted(labels) == ["3 clients", "6 clients", "the same clients without privacy", "untrained"]
     plt.close(figure)
 
 

@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from qfl_core.analysis.untrained import START_FACT
 from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.numbers import significant
 from qfl_core.config import load_profile
@@ -62,7 +63,15 @@ def test_the_levels_reach_the_runs_and_read_back_without_training(profile, tmp_p
     assert set(ran.table()["metric"]) == set(METRICS)
     assert list(ran.summary().index) == [("baf", "iid"), ("baf", 0.5)]
     figure = studies.sensitivity(ran, "concentration").draw()
-    assert [axis.get_title() for axis in figure.axes] == list(METRICS.values())
+    assert [axis.get_title() for axis in figure.axes] == [f"{title}, BAF" for title in METRICS.values()]
+    untrained = [
+        [line for line in axis.lines if line.get_linestyle() == "-." and len(line.get_xdata())] for axis in figure.axes
+    ]
+    assert [len(lines) for lines in untrained] == [1, 1, 0, 0]  # the gaps are not scores of the global model
+    start = pd.concat([study.rounds for study in ran.studies["baf"].values()]).query("round == 0")
+    for (line,), metric in zip(untrained[:2], METRICS, strict=False):
+        assert line.get_ydata()[0] == pytest.approx(start[metric].mean())
+    assert START_FACT in figure.get_supxlabel()
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["iid", "0.5"]
     plt.close(figure)
 

@@ -13,6 +13,8 @@ from qfl_core.runs.study import Study
 UNTRAINED = "untrained"
 #: What a figure's footer says of the line.
 LEVEL_FACT = "untrained: mean over seeds and rounds"
+#: The same, where the line comes from round 0 of trained runs.
+START_FACT = "untrained: round 0 of the same runs, mean over seeds"
 
 
 def untrained_rounds(study: Study) -> pd.DataFrame:
@@ -36,6 +38,11 @@ def untrained_rounds(study: Study) -> pd.DataFrame:
 def level(table: pd.DataFrame, metric: str) -> float:
     """Return the untrained model's mean of a metric over seeds and rounds; NaN where the table has no such row."""
     return float(table.loc[table["method"] == UNTRAINED, metric].mean())
+
+
+def start_level(rounds: pd.DataFrame, metric: str) -> float:
+    """Return the mean of a global model's metric in round 0 of runs of any method: that of their initial weights."""
+    return float(rounds.loc[rounds["round"] == 0, metric].mean())
 
 
 def level_facts(study: Study) -> tuple[str, ...]:

@@ -54,7 +54,10 @@ def variation_table(traces: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFr
 
 
 def variation_text(found: pd.DataFrame, rate: str) -> str:
-    """Return the three numbers of one rate in words, in two lines, from a table of :func:`variation`."""
+    """Return the three numbers of one rate in words, in two lines, from a table of :func:`variation`.
+
+    They say how much the rate varies within one run. Means over seeds vary less, because runs differ.
+    """
     mine = found[found["rate"] == rate].set_index("across")["mean"]
     clients, unfolds, rounds = (f"{across} {significant(mine[across], 2)} %" for across in ACROSS.values())
-    return f"variation of {RATES[rate]}: {clients},\n{unfolds}, {rounds}"
+    return f"variation of {RATES[rate]} within one run:\n{clients}, {unfolds}, {rounds}"

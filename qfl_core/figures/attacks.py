@@ -11,8 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from qfl_core.analysis.differences import HIGHER, LOWER
+from qfl_core.analysis.untrained import START_FACT, UNTRAINED
+from qfl_core.figures.results import BARS
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, TRACK_COLOURS, TRACK_MARKERS, offsets, steady, track_title
+from qfl_core.figures.style import (
+    SAFE,
+    TRACK_COLOURS,
+    TRACK_MARKERS,
+    offsets,
+    reference_line,
+    steady,
+    titled,
+    track_title,
+)
 from qfl_core.studies.attacks import DEFENCES, HONEST, NOBODY, UNDEFENDED, VARIED, AttackStudy
 
 COLOURS = dict(zip(DEFENCES, ("0.2", SAFE[9], SAFE[2], SAFE[4], SAFE[3], SAFE[6], SAFE[5]), strict=True))
@@ -35,8 +46,11 @@ def attacks(found: AttackStudy) -> Sheet:
     first = next(iter(found.studies))
     varied = table[(table["track"] == first) & table["attack"].isin([VARIED, HONEST])]
     if varied["share"].nunique() > 2:
-        panels["attacks_share"] = partial(_shares, table=varied, title=f"{track_title(first)}, {VARIED}")
-    return Sheet("attacks", panels, found.facts, size=(4.6, 3.4), columns=2, legend=5)
+        untrained = found.start(first)
+        title = f"{track_title(first)}, {VARIED}"
+        panels["attacks_share"] = partial(_shares, table=varied, title=title, untrained=untrained)
+    notes = {"attacks_cost": (BARS,), "attacks_share": (START_FACT,)}
+    return Sheet("attacks", panels, found.facts, size=(4.6, 3.4), columns=2, legend=5, notes=notes)
 
 
 def _matrix(axis: Axes, table: pd.DataFrame, judged: pd.DataFrame, title: str) -> None:
@@ -69,15 +83,19 @@ def _costs(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
     axis.set_yticks(range(len(defences)), defences, fontsize=7)
     axis.set_ylim(len(defences) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
-    axis.set(title="Nobody attacks: what a defence costs", xlabel="accuracy, defended − mean (left is a cost)")
+    axis.set(
+        title=titled("Nobody attacks: what a defence costs", *tracks),
+        xlabel="accuracy, defended − mean (left is a cost)",
+    )
 
 
-def _shares(axis: Axes, table: pd.DataFrame, title: str) -> None:
+def _shares(axis: Axes, table: pd.DataFrame, title: str, untrained: float) -> None:
     for defence, colour in COLOURS.items():
         mine = table[table["defence"] == defence].sort_values("share")
         # On top and with gaps, because a defence that leaves out nobody is the mean.
         line = {"linestyle": "--", "zorder": 3} if defence == UNDEFENDED else {"linestyle": "-"}
         axis.plot(mine["share"], mine["mean"], marker=".", color=colour, linewidth=1.2, label=defence, **line)
+    reference_line(axis, UNTRAINED, untrained)
     axis.set(title=title, xlabel="share of colluding clients", ylabel="global accuracy")
     axis.set_xticks(sorted(set(table["share"])))
     axis.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.base.numbers import number
+from qfl_core.figures.results import THIN_LINES
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import SAFE, TRACK_COLOURS, Look, half_width, steady, track_title
 from qfl_core.studies.attribution import METRICS, NAMES, OTHER, OWN, PARTS, WHOLE, Attribution
@@ -40,7 +41,7 @@ def attribution(found: Attribution) -> Sheet:
     for place, (track, name) in enumerate(names.items()):
         mine = parts[(parts["track"] == track) & (parts["validation"] == OWN)]
         panels[f"{name}_parts"] = partial(_parts, parts=mine, track=track, named=place == 0)
-    return Sheet("attribution", panels, found.facts, size=(2.45, 1.75), columns=len(names), legend=4)
+    return Sheet("attribution", panels, (*found.facts, THIN_LINES), size=(2.45, 1.75), columns=len(names), legend=4)
 
 
 def _upper(text: str) -> str:
@@ -73,6 +74,7 @@ def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: 
         axis.annotate(words, place, xycoords=("axes fraction", "data"), **look)
     for verdict in dict.fromkeys(differences["verdict"]):
         sign: Look = {"marker": SIGNS[verdict][1], "linestyle": "none", "color": "0.15", "markersize": 5}
+        sign["markeredgewidth"] = 0  # an edge would close the gap of "="
         axis.plot([], [], label=f"change from the row above: {verdict}", **sign)
     low, high = axis.get_xlim()
     ticks = MaxNLocator(3).tick_values(low, high)

@@ -29,6 +29,8 @@ _REGION: Look = {"color": "0.91", "linewidth": 7, "solid_capstyle": "butt", "zor
 _MARGIN: Look = _REGION | {"color": "0.78", "zorder": 0.6}
 _PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
 _REAL: Look = {"color": "0.35", "linewidth": 0.7}
+#: What titles call the kinds of engine.
+_KINDS = {"noisy": "noisy simulator"}
 #: How far under its row the interval on real samples is drawn.
 _BELOW = 0.33
 _ROW, _FRAME = 0.17, 0.62  # inches
@@ -56,25 +58,27 @@ class Rows:
         return parts[parts["track"].isin(self.tracks) & parts["unit"].isin(self.units)]
 
 
-#: Two pages of panels, by file name.
+_CHANGES = "standard deviation of changes from round to round"
+#: Two pages of panels, by file name; every title begins with the dataset. The devices are those of the paper's genome
+#: runs, and the theory points with values of their own are computed on a small genome task.
 PAGES: dict[str, dict[str, Rows]] = {
     "claims_baf": {
         "claims_baf_accuracy": Rows("BAF: accuracies and gaps", "accuracy", ("baf",), ("accuracy",)),
         "claims_baf_scores": Rows("BAF: recall and specificity", "score", ("baf",), ("score",)),
-        "claims_unsteadiness": Rows(
-            "Unsteadiness", "standard deviation of changes from round to round", ("baf", "genome"), ("unsteadiness",)
+        "claims_baf_unsteadiness": Rows("BAF: unsteadiness", _CHANGES, ("baf",), ("unsteadiness",)),
+        "claims_baf_shares": Rows(
+            "BAF: unfolds and uploads", "share or correlation", ("baf",), ("share", "correlation")
         ),
-        "claims_shares": Rows(
-            "Rounds, unfolds and uploads", "share or correlation", ("baf", "genome"), ("share", "correlation")
-        ),
-        "claims_controller": Rows("Controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
-        "claims_loss": Rows("Unfolds", "loss", ("baf",), ("loss",)),
+        "claims_controller": Rows("BAF: controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
+        "claims_loss": Rows("BAF: loss of the unfolds", "loss", ("baf",), ("loss",)),
     },
     "claims_genome": {
         "claims_genome_accuracy": Rows("Genome: accuracies and gaps", "accuracy", ("genome",), ("accuracy",)),
-        "claims_devices": Rows("Devices", "accuracy", ("hardware",), ("accuracy", "unsteadiness")),
-        "claims_theory": Rows("Theory", "ratio", ("baf", "genome", "theory"), ("ratio",)),
-        "claims_descent": Rows("Theory", "cosine", ("theory",), ("cosine",)),
+        "claims_genome_unsteadiness": Rows("Genome: unsteadiness", _CHANGES, ("genome",), ("unsteadiness",)),
+        "claims_genome_shares": Rows("Genome: rounds", "share", ("genome",), ("share", "correlation")),
+        "claims_devices": Rows("Genome: devices", "accuracy", ("hardware",), ("accuracy", "unsteadiness")),
+        "claims_theory": Rows("BAF and genome: theory, bounds", "ratio", ("baf", "genome", "theory"), ("ratio",)),
+        "claims_descent": Rows("Genome: theory, direction of the estimate", "cosine", ("theory",), ("cosine",)),
     },
 }
 
@@ -82,23 +86,37 @@ PAGES: dict[str, dict[str, Rows]] = {
 def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...], real: RealClaims | None = None) -> list[Sheet]:
     """Return the forest plots of :func:`qfl_core.analysis.parts_table`, two pages as wide as A4.
 
-    ``real`` adds the intervals on real samples, one thin line under each row.
+    ``real`` adds the intervals on real samples, one thin line under each row. Engine and number of seeds differ between
+    panels: they stand beside each title, and the footer leaves those of ``facts`` out.
     """
     found = pd.DataFrame(index=parts["part"], columns=["estimate", "low", "high"], dtype=float)
     if real is not None:
         found = real.parts.reindex(parts["part"])
     parts = parts.assign(**{f"real_{name}": found[name].to_numpy() for name in ("estimate", "low", "high")})
+    shared = [fact for fact in facts if not fact.startswith("engine:") and not fact.endswith((" seed", " seeds"))]
+    told = (*shared, "engine and seeds: beside each title")
     sheets = []
     for name, panels in PAGES.items():
         rows = {panel: chosen.of(parts) for panel, chosen in panels.items()}
         rows = {panel: mine for panel, mine in rows.items() if len(mine)}
         drawn = {
-            panel: partial(forest, rows=mine, title=panels[panel].title, xlabel=panels[panel].xlabel)
+            panel: partial(forest, rows=mine, title=panels[panel].title + origin(mine), xlabel=panels[panel].xlabel)
             for panel, mine in rows.items()
         }
         heights = {panel: _FRAME + _ROW * len(mine) for panel, mine in rows.items()}
-        sheets.append(Sheet(name, drawn, facts, size=(7.6, 3.0), columns=1, legend=3, heights=heights))
+        sheets.append(Sheet(name, drawn, told, size=(7.6, 3.0), columns=1, legend=3, heights=heights))
     return sheets
+
+
+def origin(rows: pd.DataFrame) -> str:
+    """Return what computed the values of a panel, and how many seeds, in brackets."""
+    told: dict[str, None] = {}
+    for row in rows[rows["seeds"] > 0].itertuples():
+        kind = str(row.source).rpartition(", ")[2].rpartition("(")[2].rstrip(")")
+        seeds = int(cast(int, row.seeds))
+        # A part of one value is the largest of several runs: it has no seeds to count.
+        told[f"{_KINDS.get(kind, kind)}, {seeds} seeds" if seeds > 1 else _KINDS.get(kind, kind)] = None
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:

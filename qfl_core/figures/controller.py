@@ -16,9 +16,9 @@ from qfl_core.analysis.variation import variation, variation_text
 from qfl_core.base.numbers import rounded, significant
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.figures.results import BANDS, curve, curves_of, over_rounds, titled
+from qfl_core.figures.results import BANDS, curve, curves_of, over_rounds
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, Look, SteadyLogScale, steady
+from qfl_core.figures.style import METHOD_COLOURS, Look, SteadyLogScale, steady, titled
 from qfl_core.runs.study import Study
 
 _PROX = METHOD_COLOURS["duqfl-prox"]
@@ -161,7 +161,7 @@ def controller_heatmaps(study: Study) -> Sheet:
             ("heatmap_pert_client_unfold", "delta", "Perturbation δ"),
         )
     }
-    return Sheet("controller_heatmaps", panels, study.facts, size=(4.5, 3.4))
+    return Sheet("controller_heatmaps", panels, (*study.facts, "cells: means over seeds and rounds"), size=(4.5, 3.4))
 
 
 def _heatmap(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale, text: str) -> None:
@@ -190,7 +190,8 @@ def loss_shift_trace(study: Study) -> Sheet:
             _reduction_scatter, trace=trace[["eta", "delta", "reduction"]], track=study.track
         ),
     }
-    return Sheet("loss_shift_trace", panels, (*study.facts, BANDS), size=(4.5, 3.4))
+    notes = {"param_shift_over_rounds": (BANDS,)}
+    return Sheet("loss_shift_trace", panels, study.facts, size=(4.5, 3.4), notes=notes)
 
 
 def _shift(axis: Axes, found: pd.DataFrame, title: str) -> None:

@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.data.splits import Splits
-from qfl_core.figures.results import titled
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import CLASS_COLOURS, Look, track_title
+from qfl_core.figures.style import CLASS_COLOURS, REFERENCE_LINES, Look, titled, track_title
 
 
 def encoding_against_position(
@@ -39,7 +38,7 @@ def _position(axis: Axes, name: str, found: tuple[np.ndarray, np.ndarray, np.nda
 
 
 def angles_by_class(splits: Splits, class_names: tuple[str, str], facts: tuple[str, ...]) -> Sheet:
-    """Return the density of each training angle, one curve per class."""
+    """Return the density of each training angle, one curve per class; smoothing lets it run out beyond the data."""
     panels = {
         f"baf_angle_{column + 1}": partial(_density, splits=splits, column=column, class_names=class_names)
         for column in range(splits.train.X.shape[1])
@@ -51,8 +50,8 @@ def _density(axis: Axes, splits: Splits, column: int, class_names: tuple[str, st
     for value, name in enumerate(class_names):
         angle = splits.train.X[splits.train.y == value, column]
         label = f"{name} ({len(angle):,} rows)"
-        sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=label, fill=True, alpha=0.25, cut=0)
-    axis.set(title=titled(f"Feature {column + 1}", "baf"), xlabel="angle", ylabel="density")
+        sns.kdeplot(x=angle, ax=axis, color=CLASS_COLOURS[value], label=label, fill=True, alpha=0.25)
+    axis.set(title=titled(f"Feature {column + 1}", "baf"), xlabel="angle", ylabel="smoothed density")
 
 
 def client_mix(table: pd.DataFrame, dataset: str, split: str, facts: tuple[str, ...]) -> Sheet:
@@ -109,6 +108,6 @@ def _leak(axis: Axes, table: pd.DataFrame, encoding: str) -> None:
         jitter=False,
         size=7,
     )
-    axis.axvline(0.5, color="0.6", linestyle="--", linewidth=1, label="chance")
+    axis.axvline(0.5, label="chance", **REFERENCE_LINES["chance"])
     title = titled(encoding, "genome")
     axis.set(title=title, xlabel="balanced accuracy", ylabel="", xlim=(0.44, 1.04), xticks=[0.5, 0.75, 1.0])

@@ -12,9 +12,19 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT
-from qfl_core.figures.results import curves_of, method_curves, reference_lines, titled
+from qfl_core.analysis.untrained import START_FACT, UNTRAINED, start_level
+from qfl_core.base.numbers import rounded
+from qfl_core.figures.results import BANDS, BARS, curves_of, method_curves, reference_lines
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import TRACK_COLOURS, TRACK_MARKERS, offsets, steady, track_title
+from qfl_core.figures.style import (
+    TRACK_COLOURS,
+    TRACK_MARKERS,
+    offsets,
+    reference_line,
+    steady,
+    titled,
+    track_title,
+)
 from qfl_core.studies.extras import BASES, BETTER, METRICS, WORSE, ExtrasStudy
 
 BUNDLED = "breast-cancer"
@@ -30,13 +40,18 @@ def extensions(found: ExtrasStudy) -> Sheet:
         )
         for metric in METRICS
     }
+    notes: dict[str, tuple[str, ...]] = dict.fromkeys(panels, (BARS,))
     if BUNDLED in found.studies:
         study = found.studies[BUNDLED]
         curves = curves_of(study.rounds, "global_accuracy")
-        panels["extensions_breast_cancer"] = partial(_curves, curves=curves, references=study.references())
+        untrained = rounded(start_level(study.rounds, "global_accuracy"), 9)
+        panels["extensions_breast_cancer"] = partial(
+            _curves, curves=curves, references=study.references(), untrained=untrained
+        )
+        notes["extensions_breast_cancer"] = (BANDS, START_FACT)
     factors = found.factors[["track", "factor"]]
     panels["extensions_weights"] = partial(_factors, factors=factors, tracks=tracks)
-    return Sheet("extensions", panels, found.facts, size=(3.6, 3.0), columns=3, legend=7)
+    return Sheet("extensions", panels, found.facts, size=(3.6, 3.1), columns=3, legend=7, notes=notes)
 
 
 def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metric: str) -> None:
@@ -63,11 +78,13 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
     axis.set_yticks(range(len(rows)), labels, fontsize=8)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
-    axis.set(title=title, xlabel=f"difference ({'right' if more_is_better else 'left'} is better)")
+    axis.set(title=titled(title, *tracks), xlabel=f"difference ({'right' if more_is_better else 'left'} is better)")
+    axis.title.set_fontsize("small")  # the names of three datasets are as wide as the panel
 
 
-def _curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float]) -> None:
+def _curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], untrained: float) -> None:
     method_curves(axis, curves)
+    reference_line(axis, UNTRAINED, untrained)
     reference_lines(axis, references)
     axis.set(title=titled("Global accuracy", BUNDLED), ylabel="accuracy")
 

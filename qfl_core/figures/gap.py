@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.gap import PARTS
 from qfl_core.analysis.paper import PAPER
-from qfl_core.figures.results import PAPER_LABEL, titled
+from qfl_core.figures.results import PAPER_LABEL, THIN_LINES
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, Look, half_width, steady
+from qfl_core.figures.style import SAFE, Look, half_width, steady, titled
 
 #: Light where training has no part in it.
 _BARS = {"shift": ("0.75", -0.19), "rest": (SAFE[0], 0.19)}
@@ -30,7 +30,7 @@ def train_test_gap_shift(table: pd.DataFrame, facts: tuple[str, ...]) -> Sheet:
         for track in tracks
     }
     height = 1.4 + 0.36 * table["label"].nunique()
-    return Sheet("train_test_gap_shift", panels, facts, size=(4.6, height))
+    return Sheet("train_test_gap_shift", panels, (*facts, THIN_LINES), size=(4.6, height))
 
 
 def _parts(axis: Axes, table: pd.DataFrame, track: str) -> None:

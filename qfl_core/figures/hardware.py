@@ -12,10 +12,11 @@ from matplotlib.transforms import Bbox
 
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.analysis.inference import intervals
-from qfl_core.base.numbers import number, significant
-from qfl_core.figures.results import BANDS, round_ticks, titled
+from qfl_core.analysis.untrained import START_FACT, UNTRAINED
+from qfl_core.base.numbers import number, rounded, significant
+from qfl_core.figures.results import BANDS, round_ticks
 from qfl_core.figures.sheet import Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE, SteadyLogScale
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, SteadyLogScale, reference_line, titled
 from qfl_core.hardware.pipeline import Validation
 
 #: Curve, what the legend calls it, colour, marker and dashes; the legend adds the kind that was recorded.
@@ -32,21 +33,25 @@ SIDEWAYS = 0.08  # of a checkpoint, so that intervals do not hide each other
 def real_ibm_validation(validation: Validation) -> Sheet:
     """Return accuracy over checkpoints, one panel per method, with shot intervals.
 
-    The grey line is of all samples; the other curves are of the samples that the backend executed.
+    The grey line is of all samples; the other curves are of the samples that the backend executed. All are of one run
+    per method, not means over seeds; a thin line is at the accuracy of a coin.
     """
     methods = list(validation.curves["method"].unique())
     names = {"duqfl-prox": "ibm_duqfl_prox", "default-qfl": "ibm_default_qfl"}
     panels = {
         names.get(method, f"ibm_{method.replace('-', '_')}"): partial(
-            _validation, table=validation.curves, method=method
+            _validation,
+            table=validation.curves,
+            method=method,
+            title=f"{titled(METHODS[method].label, validation.track)}, one run (seed {validation.seed})",
         )
         for method in methods
     }
     facts = (*validation.facts, "bars: 95 % of repeats of the shots")
-    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.4), legend=2)
+    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.5), legend=2)
 
 
-def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
+def _validation(axis: Axes, table: pd.DataFrame, method: str, title: str) -> None:
     rows = table[table["method"] == method]
     for place, (curve, (name, colour, marker, dashes)) in enumerate(CURVES.items()):
         found = rows[rows["curve"] == curve].sort_values("checkpoint")
@@ -64,8 +69,9 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str) -> None:
                 found["checkpoint"] + step, found["accuracy"], yerr=spread, capsize=1.5, elinewidth=0.8, **line
             )
     ran = set(rows.loc[rows["curve"] == "execution", "kind"])
-    note = "" if ran == {"hardware"} else ": nothing ran on a quantum computer" if ran else ": not executed yet"
-    axis.set(title=METHODS[method].label + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
+    note = "" if ran == {"hardware"} else "\nnothing ran on a quantum computer" if ran else "\nnot executed yet"
+    reference_line(axis, "chance", 0.5)
+    axis.set(title=title + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
     last = rows["checkpoint"].max()
     axis.set_xlim(-0.03 * last, 1.03 * last)
     round_ticks(axis)
@@ -126,7 +132,9 @@ def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]
         "noise_shots": partial(_shots, grid=grid, track=track),
         "noise_steadiness": partial(_steadiness, steady=steady, track=track),
     }
-    return Sheet("noise_study", panels, (*facts, BANDS), size=(3.7, 3.2))
+    drawn = (BANDS, START_FACT) if UNTRAINED in grid else (BANDS,)
+    notes = dict.fromkeys(("noise_scale", "noise_shots"), drawn)
+    return Sheet("noise_study", panels, facts, size=(3.7, 3.2), notes=notes)
 
 
 def _scale(axis: Axes, grid: pd.DataFrame, track: str) -> None:
@@ -152,6 +160,8 @@ def _bands(axis: Axes, table: pd.DataFrame, x: str) -> None:
         colour = METHOD_COLOURS[method]
         axis.plot(found[x], found["mean"], marker="o", markersize=3, color=colour, label=METHODS[method].label)
         axis.fill_between(found[x], found["low"].clip(0, 1), found["high"].clip(0, 1), color=colour, alpha=0.15, lw=0)
+    if UNTRAINED in table:
+        reference_line(axis, UNTRAINED, rounded(table[UNTRAINED].mean(), 9))
 
 
 def _steadiness(axis: Axes, steady: pd.DataFrame, track: str) -> None:

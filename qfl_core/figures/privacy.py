@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from qfl_core.algorithm.methods import method_named
+from qfl_core.analysis.untrained import START_FACT, UNTRAINED
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import SAFE, SteadyLogScale, steady, track_title
+from qfl_core.figures.style import SAFE, SteadyLogScale, reference_line, steady, track_title
 from qfl_core.studies.privacy import METHOD, NAMES, OPEN, PrivacyStudy, metric_of
 
 COLOURS, MARKERS = (SAFE[1], SAFE[0], SAFE[2], SAFE[3]), ("o", "s", "^", "D")
@@ -21,20 +22,24 @@ def privacy(found: PrivacyStudy) -> Sheet:
     table = steady(found.table())
     panels: dict[str, Panel] = {
         f"privacy_{track.replace('-', '_')}": partial(
-            _panel, table=table[table["track"] == track], title=track_title(track), metric=NAMES[metric_of(track)]
+            _panel,
+            table=table[table["track"] == track],
+            title=track_title(track),
+            metric=NAMES[metric_of(track)],
+            untrained=found.start(track),
         )
         for track in found.studies
     }
     return Sheet(
         "privacy",
         panels,
-        (*found.facts, method_named(METHOD).label, "bars and bands: 95 % intervals"),
+        (*found.facts, method_named(METHOD).label, "bars and bands: 95 % intervals over seeds", START_FACT),
         size=(4.4, 3.2),
         legend=4,
     )
 
 
-def _panel(axis: Axes, table: pd.DataFrame, title: str, metric: str) -> None:
+def _panel(axis: Axes, table: pd.DataFrame, title: str, metric: str, untrained: float) -> None:
     for place, (clients, colour, marker) in enumerate(zip(table["clients"].unique(), COLOURS, MARKERS, strict=False)):
         mine = table[table["clients"] == clients]
         unprotected = mine[mine["noise"] == OPEN].iloc[0]
@@ -48,6 +53,7 @@ def _panel(axis: Axes, table: pd.DataFrame, title: str, metric: str) -> None:
             label=f"{clients} clients",
         )  # fmt: skip
     axis.plot([], [], color="0.3", linestyle="--", linewidth=1, label="the same clients without privacy")
+    reference_line(axis, UNTRAINED, untrained)
     axis.set_xscale(SteadyLogScale.name)
     spent = sorted(set(table.loc[np.isfinite(table["epsilon"]), "epsilon"]))
     axis.set_xticks(spent, [f"{value:.2g}" for value in spent])

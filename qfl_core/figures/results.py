@@ -17,7 +17,15 @@ from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.paper import PAPER
 from qfl_core.analysis.untrained import UNTRAINED, level, level_facts
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, Look, method_colour, method_marker, steady, track_title
+from qfl_core.figures.style import (
+    METHOD_COLOURS,
+    Look,
+    method_colour,
+    method_marker,
+    reference_line,
+    steady,
+    titled,
+)
 from qfl_core.runs.study import Study
 
 #: The four panels of the paper's comparison figures: column, title and the paper's label.
@@ -42,8 +50,11 @@ def curves_of(table: pd.DataFrame, metric: str, by: Sequence[str] = ("method",))
     return steady(found.assign(low=found["low"].clip(low, high), high=found["high"].clip(low, high)))
 
 
-#: What footers say of curves with bands.
+#: What footers say of curves with bands, and of marks with bars.
 BANDS = "bands: 95 % intervals over seeds"
+BARS = "bars: 95 % intervals over seeds"
+#: The same where bars are what is measured.
+THIN_LINES = "thin lines: 95 % intervals over seeds"
 
 
 def curve(axis: Axes, found: pd.DataFrame, shade: float = 0.15, **line: Any) -> None:
@@ -69,17 +80,27 @@ def round_ticks(axis: Axes) -> None:
 def method_curves(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
     """Draw one curve of :func:`curves_of` per method, in the method's colour, and the untrained model as a line.
 
-    The methods' markers stand at different rounds, so that a curve is seen where another one covers it; with many
-    methods the bands are paler.
+    With many methods the bands are paler.
+    """
+    methods = trained(curves)
+    shade = 0.15 if len(methods) < 5 else 0.08
+    for method, marks in method_marks(curves).items():
+        line = {"color": method_colour(method), "label": method_named(method).label + suffix, "linewidth": 1.2}
+        curve(axis, curves[curves["method"] == method], shade, **line, **marks)
+    untrained_line(axis, curves, suffix)
+
+
+def method_marks(curves: pd.DataFrame) -> dict[str, Look]:
+    """Return the markers of each trained method of a table of curves.
+
+    They stand at different rounds, so that a curve is seen where another one covers it.
     """
     methods = trained(curves)
     step = len(methods) if curves["round"].nunique() > 2 * len(methods) else 1
-    shade = 0.15 if len(methods) < 5 else 0.08
-    for place, method in enumerate(methods):
-        line = {"color": method_colour(method), "label": method_named(method).label + suffix, "linewidth": 1.2}
-        mark = {"marker": method_marker(method), "markersize": 3.5, "markevery": (place % step, step)}
-        curve(axis, curves[curves["method"] == method], shade, **line, **mark)
-    untrained_line(axis, curves, suffix)
+    return {
+        method: {"marker": method_marker(method), "markersize": 3.5, "markevery": (place % step, step)}
+        for place, method in enumerate(methods)
+    }
 
 
 def trained(table: pd.DataFrame) -> list[str]:
@@ -91,12 +112,7 @@ def untrained_line(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
     """Draw what the initial weights score, the mean over seeds and rounds, as a thin horizontal line."""
     value = level(curves, "mean")
     if not np.isnan(value):
-        line: Look = {"color": method_colour(UNTRAINED), "linestyle": "-.", "linewidth": 0.9}
-        axis.axhline(value, label=UNTRAINED + suffix, zorder=1.5, **line)
-
-
-#: Dashes of the classical references; a dash with a dot is the untrained model's.
-_DASHES = ("--", ":", (0, (9, 2)))
+        reference_line(axis, UNTRAINED, value, suffix)
 
 
 #: What a legend calls the paper's own numbers.
@@ -119,8 +135,8 @@ def paper_marks(axis: Axes, numbers: Mapping[str, float], last: int) -> None:
 
 def reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
     """Draw what classical models score as horizontal lines."""
-    for (name, value), dashes in zip(references.items(), _DASHES, strict=False):
-        axis.axhline(value, color="0.35", linestyle=dashes, linewidth=1, label=name)
+    for name, value in references.items():
+        reference_line(axis, name, value)
 
 
 def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
@@ -141,11 +157,6 @@ def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
         for metric, (title, label) in FEDERATED.items()
     }
     return Sheet(name, panels, (*level_facts(study), BANDS), legend=6)
-
-
-def titled(title: str, track: str) -> str:
-    """Return a panel's title with the track, so that a panel that stands alone says which data it shows."""
-    return f"{title}, {track_title(track)}"
 
 
 def _papers(study: Study, metric: str) -> dict[str, float]:
@@ -207,12 +218,12 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
 
 
 def _classification(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
-    for method in trained(curves):
+    for method, marks in method_marks(curves).items():
         mine, look = curves[curves["method"] == method], {"color": METHOD_COLOURS[method]}
         val = mine[mine["part"] == "val"]
         label = _named(method, "val")
         axis.plot(val["round"], val["mean"], linestyle="--", linewidth=0.9, zorder=1.8, label=label, **look)
-        curve(axis, mine[mine["part"] == "test"], shade=0.12, label=_named(method, "test"), **look)
+        curve(axis, mine[mine["part"] == "test"], shade=0.12, label=_named(method, "test"), **look, **marks)
     untrained_line(axis, curves[curves["part"] == "test"], ", test")
     reference_lines(axis, references)
     axis.set(title=title, ylabel="")
@@ -222,25 +233,33 @@ def _named(method: str, part: str) -> str:
     return f"{METHODS[method].label}, {'validation' if part == 'val' else part}"
 
 
+#: What tuning spends once, before round 1, in a table of costs.
+_ONCE = "tuning (once)"
 #: What a circuit execution is spent on, in the order of the stack.
-PURPOSES = ("train", "calibration", "monitor", "validation", "virtual", "tuning (once)")
+PURPOSES = ("train", "calibration", "monitor", "validation", "virtual", _ONCE)
 
 
 def cost_per_method(studies: Mapping[str, Study], cost: Mapping[str, pd.DataFrame]) -> Sheet:
-    """Return circuit executions of a run by method and purpose, one panel per track.
+    """Return circuit executions of a round by method and purpose, one panel per track.
 
-    ``cost`` maps each track to its :func:`qfl_core.analysis.cost_table`.
+    ``cost`` maps each track to its :func:`qfl_core.analysis.cost_table`. What tuning spends once is spread over the
+    rounds of a run, so that all parts of a bar are executions of the mean round.
     """
-    panels = {f"cost_{track}": partial(_cost, table=cost[track], track=track) for track in studies}
+    panels = {
+        f"cost_{track}": partial(_cost, table=cost[track], track=track, rounds=int(study.rounds["round"].max()))
+        for track, study in studies.items()
+    }
     first = next(iter(studies.values()))
     return Sheet("cost_per_method", panels, first.facts, size=(5.0, 3.2), legend=6)
 
 
-def _cost(axis: Axes, table: pd.DataFrame, track: str) -> None:
+def _cost(axis: Axes, table: pd.DataFrame, track: str, rounds: int) -> None:
     left = pd.Series(0.0, index=table.index)
     for purpose, colour in zip(PURPOSES, sns.color_palette("colorblind"), strict=False):
-        axis.barh(table.index, table[purpose] / 1e3, left=left / 1e3, color=colour, label=purpose)
-        left += table[purpose]
+        spent = table[purpose] / rounds if purpose == _ONCE else table[purpose]
+        label = f"tuning: once, spread over {rounds} rounds" if purpose == _ONCE else purpose
+        axis.barh(table.index, spent / 1e3, left=left / 1e3, color=colour, label=label)
+        left += spent
     axis.invert_yaxis()
     axis.set(title=titled("Circuits per round", track), xlabel="thousand circuit executions, all clients", ylabel="")
     axis.set_xlim(0, 1.04 * float(left.max()) / 1e3)

@@ -80,7 +80,10 @@ def _architecture(axis: Axes) -> None:
     _label(axis, 1.33, 4.22, r"$\theta^{(t)},\ \phi^{(t)}$", _BLUE, ha="right")
     _label(axis, 2.27, 4.22, r"$\theta_{i,\star}^{(t)},\ n_i$", _ORANGE, ha="left")
     _label(axis, 6.9, 2.5, "· · ·", fontweight="bold")
-    _label(axis, 5.3, 0.3, "private data stays with the client; the bars are its label mix", "0.35")
+    _label(axis, 1.0, 0.3, "private data stays with the client; the bars are its label mix:", "0.35", ha="left")
+    for x, colour, label in ((6.65, _GREEN, "label 1"), (8.2, _GREY, "label 0")):
+        axis.add_patch(Rectangle((x, 0.17), 0.3, 0.26, facecolor=colour, edgecolor="white"))
+        _label(axis, x + 0.45, 0.3, label, "0.35", ha="left")
 
 
 def _data(axis: Axes, x: float, y: float, share: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ ALONE = 4.0
 class Sheet:
     """A named figure. ``panels`` maps the file name of each panel to the function that draws it on an axis.
 
-    ``facts`` are the footer: where the numbers come from. ``size`` is one panel's width and height in inches,
-    ``columns`` the panels in a row (all by default), ``legend`` the entries in a row of the common legend. In a single
-    column, ``heights`` gives panels a height of their own.
+    ``facts`` are the footer: where the numbers come from. ``notes`` add to it what only some panels show, by file name
+    of the panel, e.g. that bands are intervals; a footer has the notes of the panels that are drawn, each once.
+    ``size`` is one panel's width and height in inches, ``columns`` the panels in a row (all by default), ``legend`` the
+    entries in a row of the common legend. In a single column, ``heights`` gives panels a height of their own.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Sheet:
     legend: int = 6
     legend_title: str | None = None
     heights: Mapping[str, float] | None = None
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def draw(self, *names: str) -> Figure:
         """Draw the panels, all or the named ones, with one legend below and the footer."""
@@ -57,7 +59,8 @@ class Sheet:
             panel(axis)
         for axis in axes.flat[len(chosen) :]:
             axis.set_axis_off()
-        finish(figure, self.facts, self.legend, self.legend_title)
+        notes = dict.fromkeys(note for name in chosen for note in self.notes.get(name, ()))
+        finish(figure, (*self.facts, *notes), self.legend, self.legend_title)
         return figure
 
     def show(self) -> None:

@@ -14,13 +14,14 @@ from matplotlib.ticker import MaxNLocator
 from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.analysis.margins import of_metric
-from qfl_core.analysis.untrained import level_facts
+from qfl_core.analysis.untrained import LEVEL_FACT, START_FACT, UNTRAINED
 from qfl_core.base.numbers import counted, rounded, significant, span
 from qfl_core.config import CLEAN
 from qfl_core.figures.controller import RateScale, rate_axis, rate_scales
-from qfl_core.figures.results import BANDS, curves_of, method_curves, reference_lines, titled, trained
+from qfl_core.figures.results import BANDS, BARS, curves_of, method_curves, reference_lines, trained
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
+    REFERENCE_LINES,
     SAFE,
     TRACK_COLOURS,
     TRACK_MARKERS,
@@ -30,7 +31,9 @@ from qfl_core.figures.style import (
     method_colour,
     method_marker,
     offsets,
+    reference_line,
     steady,
+    titled,
     track_title,
 )
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
@@ -50,7 +53,7 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
         f"{name}_{metric.removeprefix('test_')}": partial(
             _clean_curves,
             curves=curves_of(rounds, metric),
-            references=clean.means(reference) if reference else {},
+            references=_clean_references(clean, reference) if reference else {},
             title=titled(title, track),
         )
         for metric, (title, reference) in titles.items()
@@ -64,7 +67,16 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
         score={"accuracy": "global accuracy", "roc_auc": "ROC-AUC"}[clean.metric],
         title=titled("What it costs", track),
     )
-    return Sheet(name, panels, (*level_facts(clean.study), BANDS), size=(3.3, 2.75), columns=3, legend=6)
+    untrained = (LEVEL_FACT,) if UNTRAINED in clean.study.methods else ()
+    # The panel of the costs has neither.
+    notes = {f"{name}_{metric.removeprefix('test_')}": (*untrained, BANDS) for metric in titles}
+    return Sheet(name, panels, clean.study.facts, size=(3.3, 2.75), columns=3, legend=6, notes=notes)
+
+
+def _clean_references(clean: CleanStudy, metric: str) -> dict[str, float]:
+    """Return what each reference scores: the majority class, which the study's own tables leave out, and its own."""
+    majority = "majority class"
+    return {majority: clean.study.references(metric)[majority], **clean.means(metric)}
 
 
 def _clean_curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
@@ -78,7 +90,7 @@ def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str, title:
         mine = means[means["method"] == method]
         line: Look = {"color": method_colour(method), "label": method_named(method).label}
         axis.plot(mine["executions"], mine["score"], marker=method_marker(method), markersize=2.5, **line)
-    axis.axhline(goal, color="0.1", linewidth=1, label=f"{100 * SHARE:.0f} % of logistic regression")
+    reference_line(axis, f"{100 * SHARE:.0f} % of logistic regression", goal)
     axis.set_xscale(SteadyLogScale.name)
     axis.set(title=title, xlabel="circuit executions", ylabel=score)
 
@@ -136,19 +148,28 @@ def _choice(name: str, value: Any) -> str:
 
 
 def sensitivity(found: Sensitivity, label: str) -> Sheet:
-    """Return the metrics of the last round over the levels of one setting, one line per track."""
+    """Return the metrics of the last round over the levels of one setting, one line per track.
+
+    Scores of the global model have the untrained model's as a line, in the colour of the track.
+    """
     table = steady(found.table())
+    names = {metric: f"sensitivity_{found.name}_{metric.removeprefix('test_')}" for metric in METRICS}
     panels = {
-        f"sensitivity_{found.name}_{metric.removeprefix('test_')}": partial(
-            _levels, table=table[table["metric"] == metric], title=title, label=label
+        name: partial(
+            _levels,
+            table=table[table["metric"] == metric],
+            title=titled(METRICS[metric], *found.studies),
+            label=label,
+            untrained={} if metric.endswith("gap") else found.start(metric),
         )
-        for metric, title in METRICS.items()
+        for metric, name in names.items()
     }
-    told = (*found.facts, method_named(METHOD).label, "bars: 95 % intervals over seeds")
-    return Sheet(f"sensitivity_{found.name}", panels, told, size=(2.7, 2.6))
+    told = (*found.facts, method_named(METHOD).label, BARS)
+    notes = {name: (START_FACT,) for metric, name in names.items() if not metric.endswith("gap")}
+    return Sheet(f"sensitivity_{found.name}", panels, told, size=(2.7, 2.75), notes=notes)
 
 
-def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
+def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str, untrained: Mapping[str, float]) -> None:
     levels = list(dict.fromkeys(table["level"]))
     tracks = list(dict.fromkeys(table["track"]))
     for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
@@ -157,10 +178,19 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str) -> None:
         half = half_width(mine)
         style = {"fmt": f"{TRACK_MARKERS[track]}-", "color": TRACK_COLOURS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track_title(track), **style)
+    untrained_by_track(axis, untrained)
     axis.set_xticks(
         range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
     )
     axis.set(title=title, xlabel=label, ylabel="")
+
+
+def untrained_by_track(axis: Axes, levels: Mapping[str, float]) -> None:
+    """Draw what the untrained model scores on each track as a line in the track's colour; the legend has one entry."""
+    for track, value in levels.items():
+        reference_line(axis, UNTRAINED, value, color=TRACK_COLOURS[track], label="_untrained")
+    if levels:
+        axis.plot([], [], label=UNTRAINED, **REFERENCE_LINES[UNTRAINED])
 
 
 def controller_learning(found: ControllerStudy) -> Sheet:
@@ -168,7 +198,7 @@ def controller_learning(found: ControllerStudy) -> Sheet:
     tracks = tuple(found.studies)
     panels: dict[str, Panel] = {
         f"controller_gain_{metric.removeprefix('test_')}": partial(
-            _gains, gains=steady(found.gains(metric)), tracks=tracks, title=title
+            _gains, gains=steady(found.gains(metric)), tracks=tracks, title=titled(title, *tracks)
         )
         for metric, title in METRICS.items()
         if metric != "train_test_gap"
@@ -179,8 +209,9 @@ def controller_learning(found: ControllerStudy) -> Sheet:
     panels["controller_final_eta"] = partial(_final_eta, rates=rates, tracks=tracks, scale=scale)
     varies = steady(found.variations())[["track", "level", "across", "rate", "mean"]]
     panels["controller_variation"] = partial(_variation, table=varies, tracks=tracks)
-    told = (*found.facts, method_named(METHOD).label, "bars: 95 % intervals over seeds")
-    return Sheet("controller_learning", panels, told, size=(4.0, 2.5), columns=3)
+    told = (*found.facts, method_named(METHOD).label)
+    notes = {name: (BARS,) for name in panels if name.startswith("controller_gain")}
+    return Sheet("controller_learning", panels, told, size=(4.0, 2.65), columns=3, notes=notes)
 
 
 def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str) -> None:
@@ -204,6 +235,7 @@ def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str)
     axis.xaxis.set_major_locator(MaxNLocator(4))
     _level_rows(axis, levels)
     axis.set(title=title, xlabel="learnt − frozen")
+    axis.title.set_fontsize("small")
 
 
 def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: RateScale) -> None:
@@ -215,7 +247,8 @@ def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: 
         axis.plot(mine["eta"], places, TRACK_MARKERS[track], **look | _fill(track))
     rate_axis(axis, scale, "x")
     _level_rows(axis, levels)
-    axis.set(title="Learning rate η it ends with", xlabel="mean η of the last round (line: initial)")
+    axis.set(title=titled("Learning rate η it ends with", *tracks), xlabel="mean η of the last round (line: initial)")
+    axis.title.set_fontsize("small")
 
 
 def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
@@ -231,7 +264,8 @@ def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None
     axis.set_xlim(-0.5, len(columns) - 0.5)
     axis.grid(visible=False, axis="x")
     _level_rows(axis, levels)
-    axis.set(title="How much η / δ vary", xlabel="coefficient of variation across (%)")
+    axis.set(title=titled("How much η / δ vary", *tracks), xlabel="coefficient of variation across (%)")
+    axis.title.set_fontsize("small")
 
 
 def _fill(track: str) -> Look:

@@ -14,10 +14,12 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
+from matplotlib.offsetbox import HPacker, VPacker
 from matplotlib.scale import LogScale, LogTransform, register_scale
 from numpy.typing import ArrayLike
 
@@ -53,6 +55,17 @@ TRACK_TITLES = {
     "breast-cancer": "breast cancer",
 }
 CLASS_COLOURS = (SAFE[0], SAFE[1])
+#: The one key of horizontal lines of reference, for all figures: one look per name, one name per look. What knows
+#: nothing has short dashes; the untrained model's dash with a dot is thinner and paler, because it is no competitor.
+REFERENCE_LINES: dict[str, Look] = {
+    "majority class": {"color": "0.35", "linestyle": "--", "linewidth": 1},
+    "chance": {"color": "0.6", "linestyle": "--", "linewidth": 1},
+    "logistic regression": {"color": "0.35", "linestyle": ":", "linewidth": 1},
+    "gradient boosting": {"color": "0.35", "linestyle": (0, (9, 2)), "linewidth": 1},
+    "pooled QNN": {"color": "0.1", "linestyle": (0, (9, 1.5, 1.5, 1.5, 1.5, 1.5)), "linewidth": 1},
+    "95 % of logistic regression": {"color": "0.1", "linestyle": "-", "linewidth": 1},
+    "untrained": {"color": EXTRA_COLOURS["untrained"], "linestyle": "-.", "linewidth": 0.9, "zorder": 1.5},
+}
 PNG_DPI = 200
 _POWERS = np.array([float(f"1e{exponent}") for exponent in range(18)])
 _TITLES: tuple[Literal["right", "left", "center"], ...] = ("right", "left", "center")
@@ -71,6 +84,23 @@ def method_marker(name: str) -> str:
 def track_title(track: str) -> str:
     """Return what titles and legends call a track."""
     return TRACK_TITLES.get(track, track)
+
+
+def titled(title: str, *tracks: str) -> str:
+    """Return a panel's title with its dataset, so that a panel that stands alone says which data it shows.
+
+    Several datasets have a line of their own, because one line would be wider than the panel.
+    """
+    *most, last = map(track_title, dict.fromkeys(tracks))
+    return f"{title}\n{', '.join(most)} and {last}" if most else f"{title}, {last}"
+
+
+def reference_line(axis: Axes, name: str, value: float, suffix: str = "", **look: Any) -> None:
+    """Draw a horizontal line of reference as :data:`REFERENCE_LINES` has it; ``suffix`` follows its name in the legend.
+
+    ``look`` wins over the key, e.g. the colour of a track where each track has its own line.
+    """
+    axis.axhline(value, **{"label": name + suffix, **REFERENCE_LINES[name], **look})
 
 
 def offsets(count: int, widest: float) -> np.ndarray:
@@ -265,7 +295,36 @@ def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | 
         return None
     place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
     widest = 0.5 + 0.06 * max(map(len, found))  # inches: the handle with its margins, and the letters
-    columns = min(columns, max(1, int(figure.get_figwidth() / widest)))
-    rows = -(-len(found) // columns)
-    balanced = -(-len(found) // rows)  # so that no entry stands alone in the last row
-    return figure.legend(list(found.values()), list(found), title=title, ncols=balanced, **place)
+    rows = legend_rows(len(found), min(columns, max(1, int(figure.get_figwidth() / widest))))
+    legend = figure.legend(list(found.values()), list(found), title=title, ncols=rows[0], **place)
+    if len(set(rows)) > 1:
+        _centre_rows(legend, rows)
+    return legend
+
+
+def legend_rows(entries: int, columns: int) -> list[int]:
+    """Return how many entries each row of a legend has: as few rows as fit, and none has two fewer than another."""
+    rows = -(-entries // columns)
+    return [len(part) for part in np.array_split(np.arange(entries), rows)]
+
+
+def _centre_rows(legend: Legend, rows: list[int]) -> None:
+    """Place the entries of a legend in rows of these lengths, the shorter rows centred below the longer ones.
+
+    Matplotlib fills columns instead, which leaves the last column with one entry. Rows of one length stay a block of
+    columns, in which the entries run from top to bottom.
+    """
+    held: Any = legend  # its packers have no public name
+    box = held._legend_handle_box
+    entries = iter([entry for column in box.get_children() for entry in column.get_children()])
+    letters = held._fontsize  # points, as the distances of packers are
+    between = {"sep": legend.labelspacing * letters}
+    blocks: list[Artist] = []
+    for length in sorted(set(rows), reverse=True):
+        columns: list[Artist] = []
+        for _ in range(length):
+            column = [next(entries) for _ in range(rows.count(length))]
+            columns.append(VPacker(pad=0, align="baseline", children=column, **between))
+        blocks.append(HPacker(pad=0, align="baseline", sep=legend.columnspacing * letters, children=columns))
+    box._children = [VPacker(pad=0, align="center", children=blocks, **between)]
+    box.set_figure(legend.get_figure())

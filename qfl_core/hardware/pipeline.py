@@ -34,6 +34,8 @@ class Validation:
     curves: pd.DataFrame
     workload: pd.DataFrame
     facts: tuple[str, ...]
+    track: str
+    seed: int
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -185,9 +187,10 @@ def replay(folder: Folder) -> Validation:
         )
     facts = (
         f"data: {plan['source']}",
-        f"{plan['track']}, seed {plan['seed']}",
+        f"{plan['track']}, one run per method (seed {plan['seed']}), no means over seeds",
         f"{plan['samples']} test samples, {plan['local_samples']} of them executed by {plan['backend']}",
         f"{plan['config']['shots']} shots",
         f"profile {plan['profile']}",
     )
-    return Validation(curves, pd.DataFrame(rows, columns=list(WORKLOAD)), facts)
+    workload = pd.DataFrame(rows, columns=list(WORKLOAD))
+    return Validation(curves, workload, facts, plan["track"], int(plan["seed"]))

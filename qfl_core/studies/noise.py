@@ -16,6 +16,7 @@ from qiskit.providers import BackendV2
 
 from qfl_core.algorithm.metrics import classification
 from qfl_core.analysis.measures import device_distance, device_unsteadiness
+from qfl_core.analysis.untrained import UNTRAINED, start_level
 from qfl_core.base.files import write_text
 from qfl_core.base.streams import stream
 from qfl_core.data import load_splits
@@ -42,6 +43,7 @@ def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device
     """Return the last checkpoints' scores for every noise scale and number of shots; 0 shots means exact values.
 
     One row per method, seed, noise scale and number of shots, on the whole test part; runs share features and circuit.
+    ``untrained`` is the accuracy in round 0 of the run itself.
     """
     device = device or study_device(runs[0], config)
     parts = {run.config.seed: load_splits(run.config).test for run in runs}
@@ -60,6 +62,7 @@ def noise_grid(runs: Sequence[RunResult], config: HardwareConfig, device: Device
                     facts
                     | {"kind": engine.kind if scale else "shots" if shots else "exact"}
                     | _scores(part.y, measured)
+                    | {UNTRAINED: start_level(run.rounds, "global_accuracy")}
                 )
     return pd.DataFrame(rows)
 

@@ -16,7 +16,9 @@ from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.untrained import start_level
 from qfl_core.base.errors import ConfigError
+from qfl_core.base.numbers import rounded
 from qfl_core.config import Profile, track_dataset
 from qfl_core.runs.study import Study, get_variants
 
@@ -94,6 +96,11 @@ class PrivacyStudy:
             keys = zip(found["clients"], found["noise"], strict=True)
             parts.append(found.assign(epsilon=[self.epsilons[track, Case(*key)] for key in keys]))
         return pd.concat(parts, ignore_index=True)
+
+    def start(self, track: str) -> float:
+        """Return what the untrained model scores on a track: the mean over round 0 of all runs."""
+        rounds = pd.concat([study.rounds for study in self.studies[track].values()])
+        return rounded(start_level(rounds, metric_of(track)), 9)
 
     def _last(self, track: str, case: Case) -> pd.Series:
         rounds = self.studies[track][case].rounds

@@ -31,19 +31,21 @@ FIGURES: dict[str, dict[str, str]] = {
         "train_test_gap_shift": "The train-test gap of every method in the last round: the part that the clients' "
         "other mix of classes explains, which needs no training, and the rest; thin lines are 95 % intervals, "
         "triangles the paper's numbers.",
-        "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on.",
+        "cost_per_method": "Circuit executions of one round, all clients together, by what they are spent on; what "
+        "tuning spends once is spread over the rounds.",
     },
     "The claims": {
-        "claims_baf": "Parts of the claims on BAF, on steadiness and on the controller: our estimate with its 95 % "
+        "claims_baf": "Parts of the claims on BAF, with steadiness and controller: our estimate with its 95 % "
         "interval, the paper's value where it prints one, and in grey where the claim wants it.",
         "claims_genome": "Parts of the claims on genome, devices and theory, drawn in the same way.",
     },
     "The controller": {
         "controller_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction of each unfold over "
-        "rounds, how often each unfold is uploaded, and the coefficients of variation of both rates across "
-        "clients, unfolds and rounds.",
+        "rounds, how often each unfold is uploaded, and how much both rates vary within one run across "
+        "clients, unfolds and rounds (coefficients of variation, means over seeds).",
         "controller_heatmaps": "DUQFL-Prox: mean learning rate and perturbation for every client and unfold; the "
-        "colours reach at least from half to twice the initial rate.",
+        "colours reach at least from half to twice the initial rate. Cells are means over seeds, which vary less than "
+        "the rates within one run, whose coefficients of variation stand below.",
         "loss_shift_trace": "DUQFL-Prox: how far an unfold moves the weights over rounds, and what it takes off the "
         "loss at which learning rate and perturbation.",
         "unfold_level_behaviour": "DUQFL-Prox: learning rate, perturbation and loss reduction by unfold, each as a "
@@ -56,7 +58,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "and unfolds, from three starts.",
     },
     "The data": {
-        "baf_angles": "BAF: the density of each of the four input angles, by class.",
+        "baf_angles": "BAF: the smoothed density of each of the four input angles, by class.",
         "genome_encodings": "Genome: the first angle of every sequence against its place in the class-sorted file "
         "list; with word ids it is that place.",
         "leak_audit": "Balanced accuracy of classical models on every genome encoding, its rows met in file order and "
@@ -94,9 +96,9 @@ FIGURES: dict[str, dict[str, str]] = {
         "and many clients; dashed, the same clients without clipping and noise.",
     },
     "Devices": {
-        "real_ibm_validation": "Test accuracy of stored checkpoints of two methods: exact, sampled, under simulated "
-        "device noise and on the backend that the lower right corner names; the titles say whether it is a quantum "
-        "computer.",
+        "real_ibm_validation": "Test accuracy of stored checkpoints of two methods, one run each: exact, sampled, "
+        "under simulated device noise and on the backend that the lower right corner names; the titles say whether it "
+        "is a quantum computer.",
         "ibm_workload_evidence": "The ledger of jobs: what ran where, as what kind, and what it cost.",
         "noise_study": "Test accuracy against noise and against shots, and each seed's steadiness over checkpoints.",
     },
