@@ -109,7 +109,7 @@ def test_no_figure_draws_a_dashed_line_of_reference_of_its_own():
     for path in (PACKAGE / "figures").glob("*.py"):
         for call in path.read_text(encoding="utf-8").split("axhline(")[1:]:
             named = "label=" in call[: call.find("\n")]
-            assert not named or path.stem in ("style", "controllers"), path.name
+            assert not named or path.stem == "style", path.name
 
 
 def test_a_method_has_one_marker_in_all_panels_of_a_sheet(sheets):

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, Null
 from qfl_core.base.numbers import significant
 from qfl_core.figures.results import BANDS, round_ticks
 from qfl_core.figures.sheet import Panel, Sheet
-from qfl_core.figures.style import METHOD_COLOURS, SAFE, Look, SteadyLogScale, steady, track_title
+from qfl_core.figures.style import METHOD_COLOURS, SAFE, Look, SteadyLogScale, reference_line, steady, track_title
 from qfl_core.studies.controllers.plan import (
     BOTH,
     CALIBRATED,
@@ -70,24 +70,25 @@ def controller_curves(tables: Tables, name: str = "controllers_curves") -> Sheet
         )
     # One row per engine, where both have the same tasks.
     columns = max(3, sum(not str(task).endswith(NOISY) for task in scores["task"].unique()))
-    return Sheet(name, panels, (*tables.facts, BANDS), size=(2.8, 2.5), columns=columns, legend=3)
+    return Sheet(name, panels, (*tables.facts, BANDS), size=(2.8, 2.5), columns=columns, legend=5)
 
 
 def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, tuned: float, score: str) -> None:
-    axis.axhline(tuned, label=TUNED_END, linewidth=1.2, **LINES[TUNED])
+    ends = (0.0, float(curves["circuits"].max()))
+    axis.plot(ends, [tuned, tuned], label=TUNED_END, linewidth=1.2, **LINES[TUNED])
     for method, line in LINES.items():
         mine = curves[curves["method"] == method]
         if len(mine) and method != TUNED:
             axis.plot(mine["circuits"], mine["mean"], label=method, linewidth=1.4, **line)
             band: dict[str, Any] = {"color": line["color"], "alpha": 0.09, "linewidth": 0}
             axis.fill_between(mine["circuits"], mine["low"].clip(0, 1), mine["high"].clip(0, 1), **band)
-    axis.axhline(goal, color="0.35", linewidth=0.8, linestyle=(0, (9, 2)), label="95 % of logistic regression")
+    reference_line(axis, "95 % of logistic regression", goal)
     axis.axvline(1, color="0.7", linewidth=0.8)
     axis.set(
         title=title,
         xlabel="circuits (1: a run of constant 0.13)",
         ylabel=score,
-        xlim=(0, float(curves["circuits"].max())),
+        xlim=ends,
     )
     axis.xaxis.set_major_locator(MultipleLocator(0.5))
     shown = [*curves.loc[curves["method"] != TUNED, "mean"], goal, tuned]
