@@ -17,14 +17,22 @@ import pytest
 from planted import small
 from qiskit import QuantumCircuit
 
+from qfl_core import data
 from qfl_core.algorithm.hooks import Aggregation
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
+from qfl_core.runs import prepare
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.plugin_identity import identity
-from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.runs.plugins import (
+    register_ansatz,
+    register_dataset,
+    register_feature_map,
+    register_loss,
+    register_method,
+)
 from qfl_core.runs.run import run_experiment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -368,6 +376,79 @@ def test_after_a_change_of_a_value_the_old_run_is_not_returned(place, folder):
     assert run_experiment(load(), folder / "results").path == old
     write(folder, 2, place)
     assert run_experiment(load(), folder / "results").path != old
+
+
+#: Plugins whose result depends on POWER, by the config field that names them. What they lead to is kept in memory from
+#: run to run: compiled circuits, tables of a loss.
+KEPT = {
+    "feature_map": """
+from qiskit import QuantumCircuit
+from qiskit.circuit import ParameterVector
+
+def plugin(num_features, reps):
+    x, circuit = ParameterVector("x", num_features), QuantumCircuit(num_features)
+    for q in range(num_features):
+        circuit.ry(x[q] * POWER, q)
+    return circuit
+""",
+    "ansatz": """
+from qiskit import QuantumCircuit
+from qiskit.circuit import ParameterVector
+
+def plugin(num_qubits, reps):
+    w, circuit = ParameterVector("w", num_qubits), QuantumCircuit(num_qubits)
+    for q in range(num_qubits):
+        circuit.ry(w[q] * POWER, q)
+    return circuit
+""",
+    "loss": """
+def plugin(p, y, margin):
+    return abs(p - y) ** POWER
+""",
+}
+REGISTER = {
+    "feature_map": register_feature_map,
+    "ansatz": register_ansatz,
+    "loss": register_loss,
+}
+
+
+@pytest.mark.parametrize("field", KEPT)
+def test_what_is_kept_in_memory_is_not_used_after_a_change_of_a_value(field, folder):
+    """The function stays the same object; the global that it uses has another value."""
+    (folder / "my_plugin.py").write_text("POWER = 1.0\n" + KEPT[field])
+    module = importlib.import_module("my_plugin")
+
+    def run(power, results):
+        module.POWER = power
+        REGISTER[field]("mine", module.plugin)
+        return run_experiment(small(**CONFIG, **{field: "mine"}), folder / results)
+
+    old, new = run(1.0, "results"), run(3.0, "results")
+    assert new.path != old.path
+    prepare._statevector.cache_clear()
+    data._kept.cache_clear()
+    fresh = run(3.0, "fresh")
+    assert fresh.weights.tobytes() == new.weights.tobytes()
+    assert fresh.weights.tobytes() != old.weights.tobytes()
+
+
+def test_a_builder_of_circuits_needs_no_hash(folder):
+    (folder / "my_plugin.py").write_text(UNHASHABLE)
+    register_feature_map("mine", importlib.import_module("my_plugin").Builder(2.0))
+    assert run_experiment(small(**CONFIG, feature_map="mine"), folder / "results").path
+
+
+UNHASHABLE = """
+import dataclasses
+from qfl_core.engines.qnn import z_map
+
+@dataclasses.dataclass
+class Builder:
+    power: float
+    def __call__(self, num_features, reps):
+        return z_map(num_features, reps)
+"""
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from qfl_core.base.errors import DataError, RunError
 from qfl_core.base.paths import no_network
 from qfl_core.base.processes import in_processes
 from qfl_core.base.progress import bar
+from qfl_core.base.registry import REGISTERED, Plugin
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source
-from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
+from qfl_core.runs.plugins import adopt
 from qfl_core.runs.results import RunResult
 from qfl_core.runs.run import run_experiment
 
