@@ -379,7 +379,7 @@ def test_after_a_change_of_a_value_the_old_run_is_not_returned(place, folder):
 
 
 #: Plugins whose result depends on POWER, by the config field that names them. What they lead to is kept in memory from
-#: run to run: compiled circuits, tables of a loss.
+#: run to run: compiled circuits, tables of a loss, splits (those of the package's own loaders on the disk, too).
 KEPT = {
     "feature_map": """
 from qiskit import QuantumCircuit
@@ -405,29 +405,52 @@ def plugin(num_qubits, reps):
 def plugin(p, y, margin):
     return abs(p - y) ** POWER
 """,
+    "dataset": """
+from qfl_core.data import Split, Splits
+from qfl_core.data.breast_cancer import load_breast_cancer
+
+def plugin(config, order=None):
+    own = load_breast_cancer(config, order)
+    parts = (Split(part.X * POWER, part.y, part.origin) for part in own.parts.values())
+    return Splits(*parts, provenance=own.provenance)
+""",
+    "dataset, in the name of the package's loader": """
+import functools
+from qfl_core.data import Split, Splits
+from qfl_core.data.breast_cancer import load_breast_cancer
+
+@functools.wraps(load_breast_cancer)
+def plugin(config, order=None):
+    own = load_breast_cancer(config, order)
+    parts = (Split(part.X * POWER, part.y, part.origin) for part in own.parts.values())
+    return Splits(*parts, provenance=own.provenance)
+""",
 }
 REGISTER = {
     "feature_map": register_feature_map,
     "ansatz": register_ansatz,
     "loss": register_loss,
+    "dataset": lambda name, load: register_dataset(name, dataclasses.replace(DATASETS["breast-cancer"], loader=load)),
 }
 
 
-@pytest.mark.parametrize("field", KEPT)
-def test_what_is_kept_in_memory_is_not_used_after_a_change_of_a_value(field, folder):
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_is_kept_from_run_to_run_is_not_used_after_a_change_of_a_value(kind, folder, monkeypatch):
     """The function stays the same object; the global that it uses has another value."""
-    (folder / "my_plugin.py").write_text("POWER = 1.0\n" + KEPT[field])
+    (folder / "my_plugin.py").write_text("POWER = 1.0\n" + KEPT[kind])
+    field = kind.partition(",")[0]
     module = importlib.import_module("my_plugin")
 
     def run(power, results):
         module.POWER = power
         REGISTER[field]("mine", module.plugin)
-        return run_experiment(small(**CONFIG, **{field: "mine"}), folder / results)
+        return run_experiment(small(**CONFIG | {field: "mine"}), folder / results)
 
     old, new = run(1.0, "results"), run(3.0, "results")
     assert new.path != old.path
     prepare._statevector.cache_clear()
     data._kept.cache_clear()
+    monkeypatch.setenv("QFL_CACHE_DIR", str(folder / "cache"))
     fresh = run(3.0, "fresh")
     assert fresh.weights.tobytes() == new.weights.tobytes()
     assert fresh.weights.tobytes() != old.weights.tobytes()
