@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from qfl_core.algorithm.hooks import OuterOptimizer
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
-from qfl_core.base.errors import ConfigError
+from qfl_core.base.errors import ConfigError, RunError
 from qfl_core.base.registry import (
     PLUGIN_TABLES,
     REGISTERED,
@@ -103,14 +103,34 @@ def _register(kind: str, name: str, row: Any) -> None:
         raise ConfigError(f"{kind} {name!r}: no folder on Windows can have this name, so choose another")
     if name in _TAKEN[kind]:
         raise ConfigError(f"{kind} {name!r} is the package's own: choose another name")
-    adopt([Plugin(kind, name, row, identity(row))])
+    _add(Plugin(kind, name, row, identity(row)))
+
+
+def _add(plugin: Plugin) -> None:
+    PLUGIN_TABLES[plugin.kind][plugin.name] = plugin.row
+    REGISTERED[plugin.kind, plugin.name] = plugin
 
 
 def adopt(plugins: Iterable[Plugin]) -> None:
-    """Register plugins of another process here: the workers of a sweep do."""
+    """Register plugins of another process here, as the workers of a sweep do.
+
+    A function travels by its name, so a worker may have an older version of its file, or other values of its globals.
+
+    Raises
+    ------
+    RunError
+        Where a plugin is not the same here: its runs would be filed under the identity of another one.
+    """
     for plugin in plugins:
-        PLUGIN_TABLES[plugin.kind][plugin.name] = plugin.row
-        REGISTERED[plugin.kind, plugin.name] = plugin
+        if plugin_sha256(plugin.kind, plugin.name) == plugin.sha256:
+            continue
+        if identity(plugin.row) != plugin.sha256:
+            raise RunError(
+                f"{plugin.kind} {plugin.name!r} is not in this process what it is where it was registered: keep its "
+                "values in its file or its attributes, register it again after a change, start the workers of a "
+                "cluster again after an edit, or sweep with jobs=1"
+            )
+        _add(plugin)
 
 
 def digests(config: ExperimentConfig) -> dict[str, str]:

@@ -119,7 +119,9 @@ def _outcomes(tasks: list[Task], jobs: int | None) -> Iterator[Outcome]:
             if seconds * len(waiting) > WORTH_PROCESSES:
                 break
     if waiting:
-        yield from in_processes(_run, waiting, jobs or -1, ordered=False)
+        # Processes that imported another version of a plugin are not used again.
+        versions = tuple(sorted(plugin.sha256 for plugin in REGISTERED.values()))
+        yield from in_processes(_run, waiting, jobs or -1, ordered=False, versions=versions)
 
 
 def _without_files(configs: list[ExperimentConfig]) -> set[str]:
@@ -140,8 +142,8 @@ def _run(config: ExperimentConfig, results_dir: str, without_files: bool, own: l
     """
     from threadpoolctl import threadpool_limits  # here, because only workers need it
 
-    adopt(own)
     try:
+        adopt(own)
         # Processes share the cores, so threads inside them would only get in the way.
         with threadpool_limits(1), no_network() if without_files else nullcontext():
             return config, run_experiment(config, results_dir).path
