@@ -295,6 +295,50 @@ from my_helper import power
 def rule(attendance, learned):
     return weights(attendance, power())
 """,
+    "another file, imported late": """
+def rule(attendance, learned):
+    import my_helper
+    return weights(attendance, my_helper.POWER)
+""",
+    "another file's function, imported late": """
+def rule(attendance, learned):
+    def late():
+        from my_helper import power as late
+        return late()
+    return weights(attendance, late())
+""",
+    "a package, imported late": """
+def rule(attendance, learned):
+    import my_package.part as part
+    return weights(attendance, part.POWER)
+""",
+    "a package's module, imported late": """
+def rule(attendance, learned):
+    from my_package import part
+    return weights(attendance, part.POWER)
+""",
+    "a class that a call has made": """
+import types
+Rule = types.new_class('Rule', (), {}, lambda names: names.update(power=VALUE))
+
+def rule(attendance, learned):
+    return weights(attendance, Rule.power)
+""",
+    "a method of a class that a call has made": """
+import types
+POWER = VALUE
+Rule = types.new_class('Rule', (), {}, lambda names: names.update(power=lambda self: POWER))
+RULE = Rule()
+
+def rule(attendance, learned):
+    return weights(attendance, RULE.power())
+""",
+    "a dataclass that a call has made": """
+Rule = dataclasses.make_dataclass('Rule', [('power', int, VALUE)], namespace={'__module__': 'types'})
+
+def rule(attendance, learned):
+    return weights(attendance, Rule().power)
+""",
     "a package": """
 import my_package.part
 
@@ -552,6 +596,29 @@ def test_a_file_that_was_edited_after_its_import_is_refused(folder):
     path.write_text(path.read_text().replace("weights(attendance, POWER)", "weights(attendance, POWER + 1)"))
     with pytest.raises(ConfigError, match=r"my_rule.py was changed after Python had read it: start Python again"):
         with_rule(rule)
+
+
+@pytest.mark.parametrize("line", ["import my_helper", "from my_helper import power"])
+def test_a_helper_that_was_edited_after_its_late_import_is_refused(line, folder):
+    write(folder, 1, "a global")
+    path, helper = folder / "my_rule.py", folder / "my_helper.py"
+    power = "my_helper.power()" if line.startswith("import") else "power()"
+    late = f"\ndef rule(attendance, learned):\n    {line}\n    return weights(attendance, {power})\n"
+    path.write_text(path.read_text() + late)
+    load()
+    helper.write_text(helper.read_text().replace("same(POWER)", "same(POWER + 1)"))
+    with pytest.raises(ConfigError, match=r"my_helper.py was changed after Python had read it: start Python again"):
+        with_rule(sys.modules["my_rule"].rule)
+
+
+def test_a_late_import_of_what_is_missing_is_no_error(folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(
+        path.read_text() + "\n_rule = rule\ndef rule(*asked):\n    try:\n        import my_missing, json\n"
+        "        from . import nothing\n    except ImportError:\n        return _rule(*asked)\n"
+    )
+    assert run_identity(load(), "data") == run_identity(load(), "data")
 
 
 CACHED = """

@@ -183,7 +183,7 @@ def plugin_sha256(field: str, name: str) -> str | None:
     again is often the same function.
     """
     plugin = REGISTERED.get((field, name))
-    return plugin and plugin.sha256
+    return None if plugin is None else plugin.sha256
 
 
 def names_for(field: str) -> tuple[str, ...]:
