@@ -19,7 +19,7 @@ from qfl_core.data.splits import DataSource, Split, Splits, packed, unpacked
 from qfl_core.data.standin.common import announce
 from qfl_core.data.store import kept
 
-__all__ = ["DataSource", "Split", "Splits", "data_source", "load_splits"]
+__all__ = ["DATA_SETTINGS", "DataSource", "Split", "Splits", "data_source", "load_splits"]
 
 #: The settings that decide the splits of the package's own datasets; their loaders read no other setting.
 DATA_SETTINGS = (
