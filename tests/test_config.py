@@ -189,6 +189,10 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
         ({"features": 16}, "features=16 .*'statevector' need 2.9 GiB .*limit is 1.0 GiB"),
         ({"clients": 2999, "rounds": 100_000}, "clients=2999, rounds=100000, chunk=50 .*limit is 8.0 GiB"),
         ({"chunk": 1_000_000}, "chunk=1000000 .*need 13.6 GiB"),
+        ({"clients": 6000, "train_size": 9000, "aggregation": "krum"}, "'krum' of 6000 clients needs 8.6 GiB"),
+        ({"rounds": 100_000}, "rounds=100000, clients=10 and unfolds=5 need 11.9 GiB .*limit is 8.0 GiB"),
+        ({"rounds": 20_000, "unfolds": 50}, "rounds=20000, clients=10 and unfolds=50 need 21.7 GiB"),
+        ({"dataset": "genome", "encoding": "kmer", "kmer": 6, "train_size": 60_000}, "kmer=6 .* need 8.5 GiB"),
         ({"mu": 1000, "learning_rate": 1, "unfolds": 10}, r"mu=1000 and learning_rate=1 .*10\^360 in 100 iterations"),
     ],
 )
@@ -197,7 +201,16 @@ def test_values_that_are_not_valid_together_are_both_named(values, told):
         ExperimentConfig(**values)
 
 
-@pytest.mark.parametrize("values", [{"features": 1, "feature_map": "z"}, {"mu": 1000}, {"mu": 1, "unfolds": 500}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"features": 1, "feature_map": "z"},
+        {"mu": 1000},
+        {"mu": 1, "unfolds": 500},
+        {"rounds": 10_000},
+        {"clients": 1000, "aggregation": "krum"},
+    ],
+)
 def test_unusual_values_that_can_be_trained_are_accepted(values):
     config = ExperimentConfig(**values)
     changes = {name: value for name, value in config.defaults().items() if value != getattr(config, name)}
