@@ -562,6 +562,16 @@ def test_a_run_on_another_seeds_splits_is_never_returned_for_the_config_alone(tm
     assert run_experiment(config, tmp_path, splits=load_splits(config)).path not in (wrong.path, honest.path)
 
 
+def test_a_machine_without_git_makes_runs(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    identity.commit.cache_clear()
+    try:
+        found = run_experiment(small(rounds=1), tmp_path / "results", splits=planted_splits())
+        assert found.environment["commit"] == "unknown"
+    finally:
+        identity.commit.cache_clear()
+
+
 def test_a_federation_on_another_seeds_splits_is_kept_apart_too(tmp_path):
     config, trainer = BUNDLED.replace(seed=1), InProcess()
     wrong = runs.run_prepared(prepare(config, load_splits(BUNDLED)), tmp_path, trainer)
