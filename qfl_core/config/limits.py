@@ -26,8 +26,6 @@ ROW_BYTES = 2300
 NUMBER_BYTES = 56
 #: Bytes that counting the words of the kmer encoding may take.
 KMER_LIMIT = 8 * GIB
-#: Sequences of the published genome file: the words of all are counted, whatever the sizes of the splits.
-SEQUENCES = 100_000
 #: Vectors that the density engine moves through the circuit at once.
 DENSITY_TILE = 64
 #: Powers of ten by which weights may grow in one round: their squares must stay below 10^308.
@@ -89,9 +87,10 @@ def _check_round(config: ExperimentConfig) -> None:
 
 
 def _check_kmer(config: ExperimentConfig) -> None:
-    """Estimate the counts of all words: those of all sequences, and copies while the encoder is fitted and used."""
-    if config.encoding == "kmer":
-        need = 8 * 4**config.kmer * max(SEQUENCES + 3 * config.train_size, 2 * SEQUENCES)
+    """Estimate the counts of all words: of all rows, and copies while the encoder is fitted and then used."""
+    if config.dataset == "genome" and config.encoding == "kmer":
+        rows = config.train_size + config.val_size + config.test_size
+        need = 8 * 4**config.kmer * max(rows + 3 * config.train_size, 2 * rows)
         what = f"kmer={config.kmer} and train_size={config.train_size} need {_gib(need)} for the counts of words"
         _refuse(need, KMER_LIMIT, what, "one of them")
 
