@@ -128,6 +128,20 @@ class RunFolder:
         except OSError:
             return True
 
+    def is_of_another(self, identity: str) -> bool:
+        """Tell whether a finished run has another identity than this one, of which its name shows 8 digits.
+
+        An environment that was altered tells nothing; then the name decides.
+        """
+        sealed = self.sealed() or {}
+        try:
+            data = (self.path / "environment.json").read_bytes()
+            if sealed.get("environment.json") != hashlib.sha256(data).hexdigest():
+                return False
+            return bool(json.loads(data)["identity"] != identity)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False
+
     def drop_journal(self) -> None:
         """Remove the journal of a sealed run, which a crash may have kept."""
         Journal(self.path / JOURNAL, "").drop()
