@@ -182,6 +182,16 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
         ({"perturbation": 0.6}, r"perturbation=0.6 .*inside delta_bounds=\(0.001, 0.5\)"),
         ({"engine": "primitives", "shots": None}, "shots=None .*engine='primitives'"),
         ({"engine": "density", "method": "adam-qfl"}, "engine='density' .*'statevector' for method='adam-qfl'"),
+        (
+            {"dataset": "genome", "features": 3},
+            "features=3 .*a divisor of 200 letters for encoding='word-id': 1, 2, 4, 5,",
+        ),
+        ({"dataset": "genome", "encoding": "kmer", "kmer": 1, "features": 5}, "features=5 .*at most 4, .*kmer=1"),
+        (
+            {"clients": 50, "test_size": 40, "client_test": "split"},
+            "clients=50 .*at most test_size=40 for client_test='s",
+        ),
+        ({"method": "duqfl-learned", "aggregation": "median"}, "aggregation='median' .*multi-krum.*'duqfl-learned'"),
         ({"clients": 3000}, "clients=3000 .*at most train_size=2999"),
         ({"split": "dirichlet", "min_per_class": 200}, "min_per_class=200 .*10 clients need 4000 rows"),
         ({"engine": "density", "features": 10}, "train_size=2999, features=10 .*need 23.4 GiB.*limit is 1.0 GiB"),
