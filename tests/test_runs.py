@@ -562,11 +562,15 @@ def test_a_run_on_another_seeds_splits_is_never_returned_for_the_config_alone(tm
     assert run_experiment(config, tmp_path, splits=load_splits(config)).path not in (wrong.path, honest.path)
 
 
-def test_a_finished_run_is_returned_for_its_whole_identity(tmp_path):
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_is_found_by_its_whole_identity(tmp_path, monkeypatch, is_finished):
     """The names of two runs can agree in their 8 digits, by chance or because a folder was renamed."""
     config, splits = small(rounds=1), planted_splits()
     other = config.replace(mu=0.5)
-    done = run_experiment(config, tmp_path, splits=splits).path
+    with monkeypatch.context() as patch:
+        if not is_finished:
+            patch.setattr(RunFolder, "seal", lambda _: None)
+        done = run_experiment(config, tmp_path, splits=splits).path
     digits = run_identity(other, splits.digest)[:8]
     renamed = done.rename(done.with_name(f"{done.name[:-8]}{digits}"))
     found = run_experiment(other, tmp_path, splits=splits)

@@ -94,7 +94,8 @@ class _Runs:
         return run_folders(self.config, self.results, self.identity)
 
     def finished(self) -> list[RunFolder]:
-        return [folder for folder in self.folders() if folder.is_done]
+        done = [folder for folder in self.folders() if folder.is_done]
+        return [folder for folder in done if not folder.is_of_another(self.identity)]
 
 
 def _follow(

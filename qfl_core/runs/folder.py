@@ -129,16 +129,18 @@ class RunFolder:
             return True
 
     def is_of_another(self, identity: str) -> bool:
-        """Tell whether a finished run has another identity than this one, of which its name shows 8 digits.
+        """Tell whether this run has another identity than this one, of which its name shows 8 digits.
 
-        An environment that was altered tells nothing; then the name decides.
+        An environment that neither DONE nor the journal confirms tells nothing; then the name decides.
         """
-        sealed = self.sealed() or {}
+        sealed = self.sealed()
         try:
             data = (self.path / "environment.json").read_bytes()
-            if sealed.get("environment.json") != hashlib.sha256(data).hexdigest():
-                return False
-            return bool(json.loads(data)["identity"] != identity)
+            if sealed is None:
+                is_whole = bool(self.journal.records())
+            else:
+                is_whole = sealed.get("environment.json") == hashlib.sha256(data).hexdigest()
+            return bool(is_whole and json.loads(data)["identity"] != identity)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return False
 

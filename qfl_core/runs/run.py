@@ -146,7 +146,8 @@ def _finished(config: ExperimentConfig, results_dir: str | Path, identity: str) 
 
 def _unfinished(config: ExperimentConfig, results_dir: str | Path, identity: str) -> RunFolder:
     """Return the newest unfinished run of this identity, or the name of a new folder."""
-    unfinished = [folder for folder in run_folders(config, results_dir, identity) if not folder.is_done]
+    found = run_folders(config, results_dir, identity)
+    unfinished = [folder for folder in found if not folder.is_done and not folder.is_of_another(identity)]
     if unfinished:
         return unfinished[-1]
     # Microseconds keep a repeated run apart from the one it repeats.
