@@ -10,7 +10,7 @@ from planted import small
 
 from qfl_core.__main__ import COMMANDS, main
 from qfl_core.base.processes import in_processes
-from qfl_core.base.registry import EXTRA_METHODS
+from qfl_core.base.registry import EXTRA_METHODS, Plugin
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import load_splits
 from qfl_core.runs import run_experiment
@@ -290,8 +290,10 @@ register_method("my-best", dataclasses.replace(METHODS["duqfl-best"]))
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
     """A user's file, with everything that loading it changes taken back afterwards."""
+    registered: dict[tuple[str, str], Plugin] = {}
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setattr("qfl_core.runs.plugins.REGISTERED", {})
+    for module in ("base.registry", "runs.plugins"):
+        monkeypatch.setattr(f"qfl_core.{module}.REGISTERED", registered)
     monkeypatch.setitem(EXTRA_METHODS, "my-best", None)
     monkeypatch.delitem(EXTRA_METHODS, "my-best")
     file = tmp_path / "own_cli_study.py"

@@ -182,6 +182,16 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
         ({"perturbation": 0.6}, r"perturbation=0.6 .*inside delta_bounds=\(0.001, 0.5\)"),
         ({"engine": "primitives", "shots": None}, "shots=None .*engine='primitives'"),
         ({"engine": "density", "method": "adam-qfl"}, "engine='density' .*'statevector' for method='adam-qfl'"),
+        (
+            {"dataset": "genome", "features": 3},
+            "features=3 .*a divisor of 200 letters for encoding='word-id': 1, 2, 4, 5,",
+        ),
+        ({"dataset": "genome", "encoding": "kmer", "kmer": 1, "features": 5}, "features=5 .*at most 4, .*kmer=1"),
+        (
+            {"clients": 50, "test_size": 40, "client_test": "split"},
+            "clients=50 .*at most test_size=40 for client_test='s",
+        ),
+        ({"method": "duqfl-learned", "aggregation": "median"}, "aggregation='median' .*multi-krum.*'duqfl-learned'"),
         ({"clients": 3000}, "clients=3000 .*at most train_size=2999"),
         ({"split": "dirichlet", "min_per_class": 200}, "min_per_class=200 .*10 clients need 4000 rows"),
         ({"engine": "density", "features": 10}, "train_size=2999, features=10 .*need 23.4 GiB.*limit is 1.0 GiB"),
@@ -189,6 +199,10 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
         ({"features": 16}, "features=16 .*'statevector' need 2.9 GiB .*limit is 1.0 GiB"),
         ({"clients": 2999, "rounds": 100_000}, "clients=2999, rounds=100000, chunk=50 .*limit is 8.0 GiB"),
         ({"chunk": 1_000_000}, "chunk=1000000 .*need 13.6 GiB"),
+        ({"clients": 6000, "train_size": 9000, "aggregation": "krum"}, "'krum' of 6000 clients needs 8.6 GiB"),
+        ({"rounds": 100_000}, "rounds=100000, clients=10 and unfolds=5 need 11.9 GiB .*limit is 8.0 GiB"),
+        ({"rounds": 20_000, "unfolds": 50}, "rounds=20000, clients=10 and unfolds=50 need 21.7 GiB"),
+        ({"dataset": "genome", "encoding": "kmer", "kmer": 6, "train_size": 70_000}, "kmer=6 .* need 8.7 GiB"),
         ({"mu": 1000, "learning_rate": 1, "unfolds": 10}, r"mu=1000 and learning_rate=1 .*10\^360 in 100 iterations"),
     ],
 )
@@ -197,7 +211,16 @@ def test_values_that_are_not_valid_together_are_both_named(values, told):
         ExperimentConfig(**values)
 
 
-@pytest.mark.parametrize("values", [{"features": 1, "feature_map": "z"}, {"mu": 1000}, {"mu": 1, "unfolds": 500}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"features": 1, "feature_map": "z"},
+        {"mu": 1000},
+        {"mu": 1, "unfolds": 500},
+        {"rounds": 10_000},
+        {"clients": 1000, "aggregation": "krum"},
+    ],
+)
 def test_unusual_values_that_can_be_trained_are_accepted(values):
     config = ExperimentConfig(**values)
     changes = {name: value for name, value in config.defaults().items() if value != getattr(config, name)}

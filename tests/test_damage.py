@@ -195,6 +195,30 @@ def test_a_table_whose_columns_were_overwritten_is_told(results, name, value, ca
     assert_told(results, found, path.name, capsys)
 
 
+@pytest.mark.parametrize("seal", [None, b"damaged"])
+@pytest.mark.parametrize("field", ["method", "dataset", "loss"])
+def test_a_run_without_its_seal_whose_config_names_nothing_known_is_told(results, seal, field, capsys):
+    found = run(results)
+    path = found.path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: "unknown"}))
+    if seal is None:
+        (found.path / "DONE").unlink()
+    else:
+        (found.path / "DONE").write_bytes(seal)
+    assert_told(results, found, "DONE", capsys)
+
+
+@pytest.mark.parametrize("depth", [3, 400])
+def test_an_environment_of_lists_in_lists_is_told(results, depth, capsys):
+    found = run(results)
+    path = found.path / "environment.json"
+    nested: list = []
+    for _ in range(depth):
+        nested = [nested]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"more": nested}))
+    assert_told(results, found, path.name, capsys)
+
+
 def test_a_run_with_a_damaged_seal_is_told(results, capsys):
     found = run(results)
     done = found.path / "DONE"

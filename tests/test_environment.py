@@ -126,6 +126,15 @@ def test_an_installed_package_has_every_file_that_the_code_reads():
     assert {file.name for file in shipped} >= {"paper.yaml", "smoke.yaml"}
 
 
+def test_the_flower_app_of_an_installed_package_is_the_repositorys():
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shipped = tomllib.loads((ROOT / "qfl_core" / "network" / "app.toml").read_text())
+    assert shipped["project"] == {name: ours["project"][name] for name in ("name", "version", "description", "license")}
+    app = ours["tool"]["flwr"]["app"]
+    del app["fab-include"]  # a clone has more files than Flower may take
+    assert shipped["tool"] == {"flwr": {"app": app}}
+
+
 def test_the_heavy_parts_are_extras():
     core = {Requirement(r).name for r in PROJECT["dependencies"]}
     extras = {name: {Requirement(r).name for r in rs} for name, rs in PROJECT["optional-dependencies"].items()}

@@ -42,7 +42,7 @@ def deployment(splits):
 
 @pytest.fixture
 def app(tmp_path) -> Path:
-    return bundle(ROOT, tmp_path / "app")
+    return bundle(tmp_path / "app")
 
 
 @pytest.mark.parametrize("method", ["duqfl-prox", "scaffold-qfl"])

@@ -25,7 +25,6 @@ pytestmark = [
 
 from deployed import (  # noqa: E402
     CONFIG,
-    ROOT,
     CuttingProxy,
     Gates,
     assert_equal_runs,
@@ -79,7 +78,7 @@ def gated(splits, gates):
 
 @pytest.fixture
 def app(tmp_path) -> Path:
-    return bundle(ROOT, tmp_path / "app")
+    return bundle(tmp_path / "app")
 
 
 # Nothing is lost

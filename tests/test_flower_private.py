@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 from deployed import CONFIG as COMMON  # noqa: E402
-from deployed import ROOT, Gates, assert_equal_runs, finish, settings, start_nodes  # noqa: E402
+from deployed import Gates, assert_equal_runs, finish, settings, start_nodes  # noqa: E402
 
 from qfl_core.data import load_splits  # noqa: E402
 from qfl_core.extras.accountant import epsilon, gaussian_rdp  # noqa: E402
@@ -45,7 +45,7 @@ def deployment(gates):
 
 def ran(deployment, config, tmp_path, **more):
     """Run a config over the nodes; return how it ended and the finished run."""
-    run = deployment.submit(bundle(ROOT, tmp_path / "app"), settings(config, tmp_path / "network", **more))
+    run = deployment.submit(bundle(tmp_path / "app"), settings(config, tmp_path / "network", **more))
     ended = finish(deployment, run)
     return ended, find_runs(tmp_path / "network")
 
@@ -75,7 +75,7 @@ def test_a_node_that_dies_after_the_shares_were_dealt_is_recovered_and_too_few_s
     """Last in this file, because it kills a node; the others have a minute for their answers."""
     gates.plan({"3": {"train-1": "hold"}})  # the phase in which masked steps are sent
     config, short = CONFIG.replace(rounds=1), {"timeout": 60.0, "ask-again": 5.0}
-    run = deployment.submit(bundle(ROOT, tmp_path / "app"), settings(config, tmp_path / "network", **short))
+    run = deployment.submit(bundle(tmp_path / "app"), settings(config, tmp_path / "network", **short))
     gates.wait_for(3, "train-1")
     deployment.kill("node-3")
     assert finish(deployment, run).startswith("finished:completed")

@@ -749,6 +749,12 @@ def test_rows_without_a_round_serve_in_every_round(splits, whole, tmp_path):
 SPOILED = {
     "no rows": (lambda f: (f / ROWS).unlink(), "has no rows.csv"),
     "no agreement": (lambda f: (f / AGREED).unlink(), "has no site.json"),
+    "an old agreement": (
+        lambda f: (f / AGREED).write_text('{"totals": [[9, 4], [9, 4]]}'),
+        "does not say for which config it was made: export the folders again",
+    ),
+    "a damaged agreement": (lambda f: (f / AGREED).write_text('{"totals"'), "site.json cannot be read: Expecting"),
+    "no object": (lambda f: (f / AGREED).write_text("[]"), "site.json cannot be read"),
     "columns": (
         lambda f: rewrite(f, lambda t: t.drop(columns="x4")),
         "features=4 needs part, round, label, x1, x2",
@@ -761,6 +767,36 @@ SPOILED = {
     "short line": (lambda f: (f / ROWS).write_text((f / ROWS).read_text() + "train,0\n"), "cannot be read"),
     "part": (lambda f: rewrite(f, lambda t: t.replace("val", "vale")), "part must be train, val or test, got ..vale"),
 }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dataset": "genome", "angle_range": CONFIG.angle_range},
+        {"seed": 7},
+        {"split": "iid"},
+        {"val_size": CONFIG.val_size + 1},
+        {"client_val_share": 0.3},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_folder_that_was_made_for_another_config_is_refused(splits, whole, tmp_path, changes):
+    export_client(splits, whole.federation, 0, tmp_path / "client-0")
+    export_server(splits, whole.federation, tmp_path / "server")
+    config, field = CONFIG.replace(**changes), next(iter(changes))
+    for folder, client in (("client-0", 0), ("server", None)):
+        with pytest.raises(DataError, match=f"{folder}/site.json was made for .*{field}=.*export the folders again"):
+            open_site(config, tmp_path / folder, client)
+    assert open_site(CONFIG.replace(method="fedprox-qfl", rounds=1), tmp_path / "server")
+
+
+def test_what_the_server_agreed_on_is_part_of_a_runs_identity(splits, whole, tmp_path):
+    export_server(splits, whole.federation, tmp_path)
+    before = open_site(CONFIG, tmp_path).data_sha256
+    agreed = json.loads((tmp_path / AGREED).read_text())
+    agreed["sizes"][0][0] += 1
+    (tmp_path / AGREED).write_text(json.dumps(agreed))
+    assert open_site(CONFIG, tmp_path).data_sha256 != before
 
 
 @pytest.mark.parametrize("name", SPOILED)

@@ -258,8 +258,8 @@ def test_more_sequences_than_exist_is_a_clear_error(place, entries):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": 3}, "features=3 does not divide 200"),
-        ({"encoding": "kmer", "kmer": 1, "features": 5}, "features=5.*only 4 words"),
+        ({"features": 3}, "features=3 .*a divisor of 200 letters"),
+        ({"encoding": "kmer", "kmer": 1, "features": 5}, "features=5 .*at most 4, the number of words"),
     ],
 )
 def test_impossible_encodings_are_refused(changes, message):

@@ -17,14 +17,22 @@ import pytest
 from planted import small
 from qiskit import QuantumCircuit
 
+from qfl_core import data
 from qfl_core.algorithm.hooks import Aggregation
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import DATASETS
 from qfl_core.config import ExperimentConfig
+from qfl_core.runs import prepare
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.plugin_identity import identity
-from qfl_core.runs.plugins import register_dataset, register_method
+from qfl_core.runs.plugins import (
+    register_ansatz,
+    register_dataset,
+    register_feature_map,
+    register_loss,
+    register_method,
+)
 from qfl_core.runs.run import run_experiment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -287,6 +295,50 @@ from my_helper import power
 def rule(attendance, learned):
     return weights(attendance, power())
 """,
+    "another file, imported late": """
+def rule(attendance, learned):
+    import my_helper
+    return weights(attendance, my_helper.POWER)
+""",
+    "another file's function, imported late": """
+def rule(attendance, learned):
+    def late():
+        from my_helper import power as late
+        return late()
+    return weights(attendance, late())
+""",
+    "a package, imported late": """
+def rule(attendance, learned):
+    import my_package.part as part
+    return weights(attendance, part.POWER)
+""",
+    "a package's module, imported late": """
+def rule(attendance, learned):
+    from my_package import part
+    return weights(attendance, part.POWER)
+""",
+    "a class that a call has made": """
+import types
+Rule = types.new_class('Rule', (), {}, lambda names: names.update(power=VALUE))
+
+def rule(attendance, learned):
+    return weights(attendance, Rule.power)
+""",
+    "a method of a class that a call has made": """
+import types
+POWER = VALUE
+Rule = types.new_class('Rule', (), {}, lambda names: names.update(power=lambda self: POWER))
+RULE = Rule()
+
+def rule(attendance, learned):
+    return weights(attendance, RULE.power())
+""",
+    "a dataclass that a call has made": """
+Rule = dataclasses.make_dataclass('Rule', [('power', int, VALUE)], namespace={'__module__': 'types'})
+
+def rule(attendance, learned):
+    return weights(attendance, Rule().power)
+""",
     "a package": """
 import my_package.part
 
@@ -370,6 +422,102 @@ def test_after_a_change_of_a_value_the_old_run_is_not_returned(place, folder):
     assert run_experiment(load(), folder / "results").path != old
 
 
+#: Plugins whose result depends on POWER, by the config field that names them. What they lead to is kept in memory from
+#: run to run: compiled circuits, tables of a loss, splits (those of the package's own loaders on the disk, too).
+KEPT = {
+    "feature_map": """
+from qiskit import QuantumCircuit
+from qiskit.circuit import ParameterVector
+
+def plugin(num_features, reps):
+    x, circuit = ParameterVector("x", num_features), QuantumCircuit(num_features)
+    for q in range(num_features):
+        circuit.ry(x[q] * POWER, q)
+    return circuit
+""",
+    "ansatz": """
+from qiskit import QuantumCircuit
+from qiskit.circuit import ParameterVector
+
+def plugin(num_qubits, reps):
+    w, circuit = ParameterVector("w", num_qubits), QuantumCircuit(num_qubits)
+    for q in range(num_qubits):
+        circuit.ry(w[q] * POWER, q)
+    return circuit
+""",
+    "loss": """
+def plugin(p, y, margin):
+    return abs(p - y) ** POWER
+""",
+    "dataset": """
+from qfl_core.data import Split, Splits
+from qfl_core.data.breast_cancer import load_breast_cancer
+
+def plugin(config, order=None):
+    own = load_breast_cancer(config, order)
+    parts = (Split(part.X * POWER, part.y, part.origin) for part in own.parts.values())
+    return Splits(*parts, provenance=own.provenance)
+""",
+    "dataset, in the name of the package's loader": """
+import functools
+from qfl_core.data import Split, Splits
+from qfl_core.data.breast_cancer import load_breast_cancer
+
+@functools.wraps(load_breast_cancer)
+def plugin(config, order=None):
+    own = load_breast_cancer(config, order)
+    parts = (Split(part.X * POWER, part.y, part.origin) for part in own.parts.values())
+    return Splits(*parts, provenance=own.provenance)
+""",
+}
+REGISTER = {
+    "feature_map": register_feature_map,
+    "ansatz": register_ansatz,
+    "loss": register_loss,
+    "dataset": lambda name, load: register_dataset(name, dataclasses.replace(DATASETS["breast-cancer"], loader=load)),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_what_is_kept_from_run_to_run_is_not_used_after_a_change_of_a_value(kind, folder, monkeypatch):
+    """The function stays the same object; the global that it uses has another value."""
+    (folder / "my_plugin.py").write_text("POWER = 1.0\n" + KEPT[kind])
+    field = kind.partition(",")[0]
+    module = importlib.import_module("my_plugin")
+
+    def run(power, results):
+        module.POWER = power
+        REGISTER[field]("mine", module.plugin)
+        return run_experiment(small(**CONFIG | {field: "mine"}), folder / results)
+
+    old, new = run(1.0, "results"), run(3.0, "results")
+    assert new.path != old.path
+    prepare._statevector.cache_clear()
+    data._kept.cache_clear()
+    monkeypatch.setenv("QFL_CACHE_DIR", str(folder / "cache"))
+    fresh = run(3.0, "fresh")
+    assert fresh.weights.tobytes() == new.weights.tobytes()
+    assert fresh.weights.tobytes() != old.weights.tobytes()
+
+
+def test_a_builder_of_circuits_needs_no_hash(folder):
+    (folder / "my_plugin.py").write_text(UNHASHABLE)
+    register_feature_map("mine", importlib.import_module("my_plugin").Builder(2.0))
+    assert run_experiment(small(**CONFIG, feature_map="mine"), folder / "results").path
+
+
+UNHASHABLE = """
+import dataclasses
+from qfl_core.engines.qnn import z_map
+
+@dataclasses.dataclass
+class Builder:
+    power: float
+    def __call__(self, num_features, reps):
+        return z_map(num_features, reps)
+"""
+
+
 @pytest.mark.parametrize(
     "file", ["my_rule.py", "my_helper.py", "my_deeper.py", "my_package/part.py", "my_package/deep.py"]
 )
@@ -448,6 +596,29 @@ def test_a_file_that_was_edited_after_its_import_is_refused(folder):
     path.write_text(path.read_text().replace("weights(attendance, POWER)", "weights(attendance, POWER + 1)"))
     with pytest.raises(ConfigError, match=r"my_rule.py was changed after Python had read it: start Python again"):
         with_rule(rule)
+
+
+@pytest.mark.parametrize("line", ["import my_helper", "from my_helper import power"])
+def test_a_helper_that_was_edited_after_its_late_import_is_refused(line, folder):
+    write(folder, 1, "a global")
+    path, helper = folder / "my_rule.py", folder / "my_helper.py"
+    power = "my_helper.power()" if line.startswith("import") else "power()"
+    late = f"\ndef rule(attendance, learned):\n    {line}\n    return weights(attendance, {power})\n"
+    path.write_text(path.read_text() + late)
+    load()
+    helper.write_text(helper.read_text().replace("same(POWER)", "same(POWER + 1)"))
+    with pytest.raises(ConfigError, match=r"my_helper.py was changed after Python had read it: start Python again"):
+        with_rule(sys.modules["my_rule"].rule)
+
+
+def test_a_late_import_of_what_is_missing_is_no_error(folder):
+    write(folder, 1, "a global")
+    path = folder / "my_rule.py"
+    path.write_text(
+        path.read_text() + "\n_rule = rule\ndef rule(*asked):\n    try:\n        import my_missing, json\n"
+        "        from . import nothing\n    except ImportError:\n        return _rule(*asked)\n"
+    )
+    assert run_identity(load(), "data") == run_identity(load(), "data")
 
 
 CACHED = """

@@ -150,8 +150,10 @@ def test_learned_weights_need_a_rule_that_uses_them():
     learned = method_named("duqfl-learned")
     for name in ("multi-krum", "clipped-mean"):
         assert with_rule(learned, small(method="duqfl-learned", aggregation=name)).aggregation.init(3)
-    with pytest.raises(ConfigError, match="'median' does not use the weights that method='duqfl-learned' learns"):
-        prepare(small(method="duqfl-learned", aggregation="median"), planted_splits())
+    with pytest.raises(ConfigError, match="aggregation='median' .*multi-krum, clipped-mean for method='duqfl-learned'"):
+        small(method="duqfl-learned", aggregation="median")
+    with pytest.raises(ConfigError, match="'median' does not use the weights that method='duqfl-prox' learns"):
+        prepare(small(aggregation="median"), planted_splits(), learned)  # a method of one's own
 
 
 @pytest.mark.parametrize(

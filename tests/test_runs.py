@@ -562,6 +562,32 @@ def test_a_run_on_another_seeds_splits_is_never_returned_for_the_config_alone(tm
     assert run_experiment(config, tmp_path, splits=load_splits(config)).path not in (wrong.path, honest.path)
 
 
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_is_found_by_its_whole_identity(tmp_path, monkeypatch, is_finished):
+    """The names of two runs can agree in their 8 digits, by chance or because a folder was renamed."""
+    config, splits = small(rounds=1), planted_splits()
+    other = config.replace(mu=0.5)
+    with monkeypatch.context() as patch:
+        if not is_finished:
+            patch.setattr(RunFolder, "seal", lambda _: None)
+        done = run_experiment(config, tmp_path, splits=splits).path
+    digits = run_identity(other, splits.digest)[:8]
+    renamed = done.rename(done.with_name(f"{done.name[:-8]}{digits}"))
+    found = run_experiment(other, tmp_path, splits=splits)
+    assert found.path != renamed
+    assert found.config == other
+
+
+def test_a_machine_without_git_makes_runs(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    identity.commit.cache_clear()
+    try:
+        found = run_experiment(small(rounds=1), tmp_path / "results", splits=planted_splits())
+        assert found.environment["commit"] == "unknown"
+    finally:
+        identity.commit.cache_clear()
+
+
 def test_a_federation_on_another_seeds_splits_is_kept_apart_too(tmp_path):
     config, trainer = BUNDLED.replace(seed=1), InProcess()
     wrong = runs.run_prepared(prepare(config, load_splits(BUNDLED)), tmp_path, trainer)

@@ -1,8 +1,11 @@
 """Sweeps: every run once, failures together at the end and never lost, the same bits in any process."""
 
+import importlib
 import math
 import pickle
 import socket
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +15,7 @@ from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
 from qfl_core.runs import find_runs, run_experiment
 from qfl_core.runs import sweep as sweeps
+from qfl_core.runs.plugins import register_loss
 from qfl_core.runs.sweep import SweepError, grid, sweep
 
 BASE = load_profile("smoke").config(
@@ -48,7 +52,7 @@ def test_processes_give_the_bits_of_a_serial_run(tmp_path):
 def test_processes_are_used_where_the_runs_take_long_enough(tmp_path, monkeypatch, seconds, processes):
     handed_over = []
 
-    def in_processes(function, tasks, jobs, *, ordered):
+    def in_processes(function, tasks, jobs, *, ordered, versions):
         assert jobs == -1  # one per core
         return [handed_over.append(task[0]) or function(*task) for task in tasks]
 
@@ -89,6 +93,41 @@ def test_workers_do_not_repeat_a_download_that_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_download", lambda official, cache, where: f"{where}, planted failure")
     results = sweep(grid(BASE.replace(source="auto"), seed=[0, 1]), tmp_path, jobs=2, progress=False)
     assert [result.environment["data"]["source"] for result in results] == ["stand-in", "stand-in"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch, clean_tables):
+    """A user's module with a loss."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_sweep_loss.py").write_text(LOSS.format(2.0))
+    importlib.invalidate_caches()
+    yield importlib.import_module("my_sweep_loss")
+    del sys.modules["my_sweep_loss"]
+
+
+LOSS = "POWER = {}\ndef value(p, y, margin):\n    return abs(p - y) ** POWER\n"
+
+
+@pytest.mark.outside
+def test_a_run_is_refused_where_a_worker_has_another_plugin(tmp_path, mine):
+    mine.POWER = 3.0  # of this process alone: the function travels by its name
+    register_loss("mine", mine.value)
+    with pytest.raises(SweepError, match="loss 'mine' is not in this process what it is where it was registered"):
+        sweep([BASE.replace(loss="mine")], tmp_path, jobs=2, progress=False)
+    assert find_runs(tmp_path) == []
+    sweep([BASE.replace(loss="mine")], tmp_path, jobs=1, progress=False)
+
+
+@pytest.mark.outside
+def test_an_edited_plugin_is_edited_in_the_workers_too(tmp_path, mine):
+    """joblib keeps its workers, with the modules that they have imported."""
+    for power in (2.0, 14.0):
+        Path(mine.__file__).write_text(LOSS.format(power))
+        importlib.reload(mine)
+        register_loss("mine", mine.value)
+        configs = grid(BASE.replace(loss="mine"), seed=range(4))  # enough for both workers
+        for there in sweep(configs, tmp_path / "workers", jobs=2, progress=False):
+            assert contents(there) == contents(run_experiment(there.config, tmp_path / "here"))
 
 
 def test_a_progress_bar_counts_the_runs(tmp_path, capsys):

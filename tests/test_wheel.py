@@ -122,6 +122,22 @@ def test_the_commands_of_the_wheel_find_their_profiles(installed, tmp_path):
     assert "local mode costs nothing" in told
 
 
+BUNDLE = """
+from pathlib import Path
+from qfl_core.network.launch import bundle
+from flwr.cli.build import build_fab_from_disk
+import tomllib
+app = bundle(Path("app"))
+settings = tomllib.loads((app / "pyproject.toml").read_text())
+print(settings["tool"]["flwr"]["app"]["components"]["serverapp"], len(build_fab_from_disk(app)))
+"""
+
+
+def test_the_wheel_has_the_flower_app_that_federate_submits(installed, tmp_path):
+    pytest.importorskip("flwr")
+    assert python(installed, BUNDLE, tmp_path).startswith("qfl_core.network.app:server_app ")
+
+
 # Windows
 
 

@@ -14,7 +14,12 @@ REPLACED = "A worker stopped while some jobs were given to the executor."
 
 
 def in_processes(
-    function: Callable[..., Result], arguments: Iterable[tuple[Any, ...]], jobs: int = -1, *, ordered: bool = True
+    function: Callable[..., Result],
+    arguments: Iterable[tuple[Any, ...]],
+    jobs: int = -1,
+    *,
+    ordered: bool = True,
+    versions: tuple[str, ...] = (),
 ) -> Iterator[Result]:
     """Yield ``function(*one)`` for each tuple of arguments.
 
@@ -22,6 +27,8 @@ def in_processes(
     ----------
     jobs : number of processes; -1 is one per core, 1 is this process alone.
     ordered : False yields a result as soon as it is there, whatever its place.
+    versions : of code that the function uses. Processes that were started for others are not used again, because they
+        may have imported that code.
     """
     import joblib  # here, because a single run needs no processes
 
@@ -32,11 +39,11 @@ def in_processes(
         order = "generator" if ordered else "generator_unordered"
         # joblib keeps its workers. Where modules can be found elsewhere since they started, it takes new ones, because
         # a worker that cannot import what it is sent breaks all of them.
-        path = {"initializer": _look_in, "initargs": (tuple(sys.path),)}
-        parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, **path)
+        started = {"initializer": _look_in, "initargs": (tuple(sys.path), versions)}
+        parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, **started)
         yield from parallel(joblib.delayed(function)(*one) for one in arguments)
 
 
-def _look_in(path: tuple[str, ...]) -> None:
+def _look_in(path: tuple[str, ...], versions: tuple[str, ...]) -> None:
     """Let a worker find modules where the process that started it does."""
     sys.path[:] = path

@@ -162,6 +162,30 @@ PLUGIN_TABLES: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Plugin:
+    """A registered row of a table, with the SHA-256 of its values and code."""
+
+    kind: str
+    name: str
+    row: Any
+    sha256: str
+
+
+#: What was registered in this process, by kind and name.
+REGISTERED: dict[tuple[str, str], Plugin] = {}
+
+
+def plugin_sha256(field: str, name: str) -> str | None:
+    """Return the SHA-256 of the plugin that a config field names, or None where the package has the row itself.
+
+    Whatever is kept in memory because of a plugin has this digest in its key: a plugin that was changed and registered
+    again is often the same function.
+    """
+    plugin = REGISTERED.get((field, name))
+    return None if plugin is None else plugin.sha256
+
+
 def names_for(field: str) -> tuple[str, ...]:
     """Return what a config field may name now: the rows of its table and, for methods, the paper's seven first."""
     return (*(METHOD_NAMES if field == "method" else ()), *PLUGIN_TABLES[field])

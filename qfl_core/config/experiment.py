@@ -25,6 +25,7 @@ from qfl_core.base.display import config_html
 from qfl_core.base.errors import ConfigError, did_you_mean
 from qfl_core.base.registry import AGGREGATIONS, ATTACKS, CONTROLLERS, DATASETS, ENGINES, PARTITIONS, names_for
 from qfl_core.base.settings import Settings, setting
+from qfl_core.config.combinations import check_combinations
 from qfl_core.config.limits import check_limits
 from qfl_core.config.private import check_private, named
 
@@ -225,9 +226,7 @@ class ExperimentConfig(Settings):
         for name, value in _implied(self.dataset, self.encoding).items():
             self._default(name, value)
         super().__post_init__()
-        if isinstance(self.participation, tuple) and self.participation[-1] >= self.clients:
-            raise invalid("participation", self.participation, f"clients from 0 to {self.clients - 1}")
-        self._check_combinations()
+        check_combinations(self)
         check_private(self)
         check_limits(self)
 
@@ -235,42 +234,6 @@ class ExperimentConfig(Settings):
     def is_private(self) -> bool:
         """Whether clients send their steps alone, with noise or masked."""
         return bool(named(self))
-
-    def _check_combinations(self) -> None:
-        """Refuse values that are valid alone and not together; the error names both."""
-        if self.feature_map == "zz" and self.features < 2:
-            raise invalid("features", self.features, "at least 2 for feature_map='zz', because it entangles pairs")
-        if self.engine == "primitives" and self.shots is None:
-            raise invalid("shots", None, "an integer for engine='primitives', because samplers have no exact values")
-        if self.method == "adam-qfl" and self.engine != "statevector":
-            raise invalid(
-                "engine", self.engine, "'statevector' for method='adam-qfl', because it needs exact gradients"
-            )
-        if self.controller == "pretrained" and self.controller_features != "standardised":
-            raise invalid(
-                "controller_features",
-                self.controller_features,
-                "'standardised' for controller='pretrained', because it was trained with them",
-            )
-        if self.method == "duqfl-learned" and self.outer_optimizer == "normalised":
-            raise invalid(
-                "outer_optimizer",
-                self.outer_optimizer,
-                "'spsa' for method='duqfl-learned', because it learns weights, too",
-            )
-        for rate, bounds in (("learning_rate", "eta_bounds"), ("perturbation", "delta_bounds")):
-            low, high = getattr(self, bounds)
-            if not low <= getattr(self, rate) <= high:
-                raise invalid(rate, getattr(self, rate), f"a number inside {bounds}=({low:g}, {high:g})")
-        if self.clients > self.train_size:
-            raise invalid("clients", self.clients, f"at most train_size={self.train_size}, one row per client")
-        needed = 2 * self.clients * self.min_per_class
-        if self.split == "dirichlet" and needed > self.train_size:
-            raise invalid(
-                "min_per_class",
-                self.min_per_class,
-                f"less: {self.clients} clients need {needed} rows of two classes, train_size={self.train_size}",
-            )
 
     def _default(self, name: str, value: Any) -> None:
         if getattr(self, name) is None:

@@ -18,6 +18,14 @@ GIB = 2**30
 ENCODED_LIMIT = GIB
 #: Bytes of the schedule, of the encoded samples of one round and of the random directions together.
 ROUND_LIMIT = 8 * GIB
+#: Bytes of all records of a run while it is sealed.
+RECORDS_LIMIT = 8 * GIB
+#: Bytes of one row of a table while a run is sealed, as Python objects and as text; measured.
+ROW_BYTES = 2300
+#: Bytes of one number that a method remembers per round: as a Python number, in an array and in the file.
+NUMBER_BYTES = 56
+#: Bytes that counting the words of the kmer encoding may take.
+KMER_LIMIT = 8 * GIB
 #: Vectors that the density engine moves through the circuit at once.
 DENSITY_TILE = 64
 #: Powers of ten by which weights may grow in one round: their squares must stay below 10^308.
@@ -30,7 +38,10 @@ def check_limits(config: ExperimentConfig) -> None:
     The estimates assume the built-in circuits: one qubit per feature. An engine checks its own circuit again.
     """
     _check_encoding(config)
+    _check_kmer(config)
     _check_round(config)
+    _check_aggregation(config)
+    _check_records(config)
     _check_growth(config)
 
 
@@ -73,6 +84,45 @@ def _check_round(config: ExperimentConfig) -> None:
         f"spsa_iterations={config.spsa_iterations} need {_gib(need)}"
     )
     _refuse(need, ROUND_LIMIT, what, "one of them")
+
+
+def _check_kmer(config: ExperimentConfig) -> None:
+    """Estimate the counts of all words: of all rows, and copies while the encoder is fitted and then used."""
+    if config.dataset == "genome" and config.encoding == "kmer":
+        rows = config.train_size + config.val_size + config.test_size
+        need = 8 * 4**config.kmer * max(rows + 3 * config.train_size, 2 * rows)
+        what = f"kmer={config.kmer} and train_size={config.train_size} need {_gib(need)} for the counts of words"
+        _refuse(need, KMER_LIMIT, what, "one of them")
+
+
+def _check_aggregation(config: ExperimentConfig) -> None:
+    """Estimate what Krum compares: the differences of every pair of uploads, and their squares."""
+    if config.aggregation in ("krum", "multi-krum"):
+        taking = _participants(config)
+        need = 2 * 8 * taking**2 * _weights(config)
+        what = f"aggregation={config.aggregation!r} of {taking} clients needs {_gib(need)} for the differences of pairs"
+        _refuse(need, ROUND_LIMIT, what, "clients or participation")
+
+
+def _check_records(config: ExperimentConfig) -> None:
+    """Estimate the records of all rounds, which are in memory together when the run is sealed."""
+    unfolds = 1 if config.method in ("default-qfl", "adam-qfl", "fedprox-qfl", "untrained") else config.unfolds
+    remembered = {"scaffold-qfl": _weights(config), "adam-qfl": 1}.get(config.method, 0)
+    if config.method == "adam-qfl" and config.adam_moments == "kept":
+        remembered += 2 * _weights(config) + 1
+    rows = config.rounds * (_participants(config) * unfolds + 5)
+    need = rows * ROW_BYTES + config.rounds * (_weights(config) + config.clients * remembered) * NUMBER_BYTES
+    what = (
+        f"rounds={config.rounds}, clients={config.clients} and unfolds={config.unfolds} need {_gib(need)} for the "
+        f"records of method={config.method!r}"
+    )
+    _refuse(need, RECORDS_LIMIT, what, "one of them, or participation")
+
+
+def _participants(config: ExperimentConfig) -> int:
+    """Return how many clients take part in a round."""
+    named = config.participation
+    return len(named) if isinstance(named, tuple) else max(1, round(named * config.clients))
 
 
 def _check_growth(config: ExperimentConfig) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from sys import modules
 
 import numpy as np
 
-from qfl_core.base.registry import DATASETS, resolve
+from qfl_core.base.registry import DATASETS, plugin_sha256, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data.splits import DataSource, Split, Splits, packed, unpacked
 from qfl_core.data.standin.common import announce
 from qfl_core.data.store import kept
 
-__all__ = ["DataSource", "Split", "Splits", "data_source", "load_splits"]
+__all__ = ["DATA_SETTINGS", "DataSource", "Split", "Splits", "data_source", "load_splits"]
 
 #: The settings that decide the splits of the package's own datasets; their loaders read no other setting.
 DATA_SETTINGS = (
@@ -70,9 +71,7 @@ def load_splits(config: ExperimentConfig, order: np.random.Generator | None = No
     load: Loader = resolve(DATASETS[config.dataset].loader)
     provenance = _source(config) if order is None else None
     keep = provenance is not None
-    splits = (
-        _kept(_Request(_data_settings(config, load), provenance, load, config)) if keep else _load(load, config, order)
-    )
+    splits = _kept(_request(config, load, provenance)) if keep else _load(load, config, order)
     announce(splits.provenance)
     return splits
 
@@ -85,22 +84,32 @@ def _source(config: ExperimentConfig) -> DataSource | None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What decides splits: the settings, the source with its digest, and the loader. The config itself is no key."""
+    """What decides splits: the settings, the source with its digest, and the loader's code.
+
+    The config itself is no key. The code is the digest of a plugin, because a loader that was changed and registered
+    again is often the same function; of what is no plugin it is the function.
+    """
 
     settings: tuple[object, ...]
     provenance: DataSource | None
-    load: Loader
+    code: object
+    load: Loader = field(compare=False)
     config: ExperimentConfig = field(compare=False)
 
 
-def _data_settings(config: ExperimentConfig, load: Loader) -> tuple[object, ...]:
-    """Return values that are equal for equal splits; a user's loader may read any setting."""
-    return tuple(getattr(config, name) for name in DATA_SETTINGS) if _is_own(load) else (config,)
+def _request(config: ExperimentConfig, load: Loader, provenance: DataSource | None) -> _Request:
+    """Return what decides the splits of a config; a user's loader may read any setting."""
+    settings = tuple(getattr(config, name) for name in DATA_SETTINGS) if _is_own(load) else (config,)
+    return _Request(settings, provenance, plugin_sha256("dataset", config.dataset) or load, load, config)
 
 
 def _is_own(load: Loader) -> bool:
-    """Tell whether a loader is the package's own."""
-    return getattr(load, "__module__", "").partition(".")[0] == "qfl_core"
+    """Tell whether a loader is the package's own: what one of its modules has under the loader's name.
+
+    A decorator gives a function of the user's the module and the name of the one that it wraps.
+    """
+    module, name = getattr(load, "__module__", None) or "", getattr(load, "__name__", "")
+    return module.partition(".")[0] == "qfl_core" and getattr(modules.get(module), name, None) is load
 
 
 @lru_cache(maxsize=32)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qfl_core.base.errors import FederationError
-from qfl_core.base.paths import repository_root
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source, load_splits
 from qfl_core.network.deployment import Deployment
@@ -54,7 +53,7 @@ def federate(
     """
     refuse_foreign(config)
     say = say or (lambda line: print(line, file=sys.stderr, flush=True))
-    app, results = _app(), Path(results_dir).resolve()
+    results = Path(results_dir).resolve()
     runs = _Runs(config, results, run_identity(config, data_source(config).sha256, DEPLOYMENT))
     before = runs.finished()
     if before and not repeat:
@@ -78,7 +77,7 @@ def federate(
             "min-clients": min_clients,
             "repeat": repeat,
         }
-        identifier = deployment.submit(bundle(app, deployment.folder / "app"), settings)
+        identifier = deployment.submit(bundle(deployment.folder / "app"), settings)
         _follow(deployment, identifier, runs, before, say)
     return RunResult(runs.finished()[-1].path)
 
@@ -95,7 +94,8 @@ class _Runs:
         return run_folders(self.config, self.results, self.identity)
 
     def finished(self) -> list[RunFolder]:
-        return [folder for folder in self.folders() if folder.is_done]
+        done = [folder for folder in self.folders() if folder.is_done]
+        return [folder for folder in done if not folder.is_of_another(self.identity)]
 
 
 def _follow(
@@ -153,18 +153,10 @@ def _line(row: Row, rounds: int) -> str:
     return line + "".join(f"\n  without client {int(e['client'])}: {e['reason']}" for e in row["exclusions"])
 
 
-def _app() -> Path:
-    root = repository_root()
-    if root is None or not (root / "pyproject.toml").is_file():
-        raise FederationError("the Flower app is the repository's pyproject.toml; run this from a checkout")
-    return root
-
-
-def bundle(app: Path, folder: Path) -> Path:
-    """Copy what Flower bundles: building from the repository itself would walk through all its files."""
+def bundle(folder: Path) -> Path:
+    """Make the folder of the Flower app, which holds settings only: every node runs the package that it has."""
     folder.mkdir()
-    for name in ("pyproject.toml", "LICENSE"):
-        shutil.copy(app / name, folder / name)
+    shutil.copyfile(Path(__file__).with_name("app.toml"), folder / "pyproject.toml")
     return folder
 
 

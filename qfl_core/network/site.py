@@ -2,8 +2,10 @@
 
 ``rows.csv`` has the columns part (train, val, test), round, label, x1, x2, ... in angles. A row with a round serves in
 that round, one without in all of them; ``site.json`` holds what the federation agreed on: for every round the samples
-of all participants together and how many have label 1 (the controller's features need both), and for the server every
-client's n_i, which uploads are checked against.
+of all participants together and how many have label 1 (the controller's features need both), for the server every
+client's n_i, which uploads are checked against, and the settings of the config that decide the rows. A folder serves a
+config with these settings alone. The digest of the server's folder is part of a run's identity; that of a client's is
+not, because its rows stay with it: whoever changes them has to give the run a results folder of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +25,17 @@ from qfl_core.algorithm.federation import Federation
 from qfl_core.base.errors import DataError
 from qfl_core.base.files import write_text
 from qfl_core.config import ExperimentConfig
-from qfl_core.data import DataSource, Split, Splits, load_splits
+from qfl_core.data import DATA_SETTINGS, DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import Partition
 from qfl_core.runs.prepare import Prepared, configured_method, encode, make_federation, make_model
 
 ROWS, AGREED = "rows.csv", "site.json"
+#: The settings that decide which rows a participant holds. A run may have fewer rounds than its folders.
+SETTINGS = (
+    *DATA_SETTINGS,
+    *("split", "clients", "chunk", "skew_ratio", "size_variation", "dirichlet_alpha", "min_per_class"),
+    *("client_val_share", "client_val", "client_test"),
+)
 #: The number of a row that serves in every round.
 ALWAYS = -1
 
@@ -118,6 +126,7 @@ def _write(
         "dataset": source.dataset,
         "source": source.kind,
         "name": source.name,
+        "config": _settings(federation.config),
         "totals": [federation.census(t) for t in range(federation.config.rounds)],
         **more,
     }
@@ -164,7 +173,7 @@ def open_site(config: ExperimentConfig, folder: str | Path, client_id: int | Non
         schedule=schedule,
         totals=totals,
     )
-    digest = hashlib.sha256((folder / ROWS).read_bytes()).hexdigest()
+    digest = hashlib.sha256((folder / ROWS).read_bytes() + (folder / AGREED).read_bytes()).hexdigest()
     source = DataSource(agreed["dataset"], agreed["source"], agreed["name"], digest, "the participant's own folder")
     return Prepared(federation, source, notes={})
 
@@ -192,7 +201,31 @@ def _read(folder: Path, config: ExperimentConfig) -> tuple[_Rows, dict[str, Any]
     unknown = sorted(set(part) - {"train", "val", "test"})
     if unknown:
         raise DataError(f"{ROWS}: part must be train, val or test, got {unknown}")
-    return rows, json.loads((folder / AGREED).read_text(encoding="utf-8"))
+    return rows, _agreed(folder, config)
+
+
+def _agreed(folder: Path, config: ExperimentConfig) -> dict[str, Any]:
+    """Return what the federation agreed on; a folder that was made for another config is refused."""
+    where, again = f"{folder.name}/{AGREED}", "export the folders again (python -m qfl_core network export)"
+    try:
+        agreed = json.loads((folder / AGREED).read_text(encoding="utf-8"))
+        made_for = agreed.get("config")
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise DataError(f"{where} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(made_for, dict):
+        raise DataError(f"{where} does not say for which config it was made: {again}")
+    wanted = _settings(config)
+    if other := [name for name in SETTINGS if made_for.get(name) != wanted[name]]:
+        told = ", ".join(f"{name}={made_for.get(name)!r} (the run: {wanted[name]!r})" for name in other[:4])
+        raise DataError(f"{where} was made for {told}: {again}")
+    found: dict[str, Any] = agreed
+    return found
+
+
+def _settings(config: ExperimentConfig) -> dict[str, Any]:
+    """Return the settings that decide the rows, as they are written."""
+    written = config.to_dict()
+    return {name: written[name] for name in SETTINGS}
 
 
 def _round(text: str) -> int:

@@ -189,15 +189,19 @@ def _finished(results: Path) -> dict[Path, list[RunResult]]:
 
 
 def _show(asked: argparse.Namespace) -> int:
+    from qfl_core.runs.folder import RunFolder
+
     _load_plugins(asked)
     runs = [run for some in _finished(asked.results).values() for run in some]
     matching = [run for run in runs if run.path.name.startswith(asked.run)]
     if len(matching) != 1:
         raise ConfigError(f"{len(matching)} finished runs in {asked.results} begin with {asked.run!r}; one is needed")
     (run,) = matching
-    config = run.config.to_dict()
+    told = {"config": run.config.to_dict(), "origin": run.environment}
     print_run(run)
-    print(yaml.safe_dump({"config": config, "origin": run.environment}, sort_keys=False))
+    with RunFolder(run.path).reading("environment.json"):  # which may hold lists in lists in lists, and so on
+        text = yaml.safe_dump(told, sort_keys=False)
+    print(text)
     if run.changes:
         raise RunError(f"run {run.path.name}: {', '.join(run.changes)} changed since the run was sealed")
     return 0

@@ -128,6 +128,22 @@ class RunFolder:
         except OSError:
             return True
 
+    def is_of_another(self, identity: str) -> bool:
+        """Tell whether this run has another identity than this one, of which its name shows 8 digits.
+
+        An environment that neither DONE nor the journal confirms tells nothing; then the name decides.
+        """
+        sealed = self.sealed()
+        try:
+            data = (self.path / "environment.json").read_bytes()
+            if sealed is None:
+                is_whole = bool(self.journal.records())
+            else:
+                is_whole = sealed.get("environment.json") == hashlib.sha256(data).hexdigest()
+            return bool(is_whole and json.loads(data)["identity"] != identity)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return False
+
     def drop_journal(self) -> None:
         """Remove the journal of a sealed run, which a crash may have kept."""
         Journal(self.path / JOURNAL, "").drop()

@@ -83,7 +83,9 @@ def commit() -> str:
     root = repository_root()
     if root is None:
         return "unknown"
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=root, capture_output=True, text=True, check=False
-    )
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        asked = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except OSError:  # there is no git
+        return "unknown"
     return asked.stdout.strip() or "unknown"

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from qfl_core.algorithm.hooks import OuterOptimizer
 from qfl_core.algorithm.losses import Elementwise, Loss
 from qfl_core.algorithm.methods import Method
-from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import PLUGIN_TABLES, DatasetSpec, names_for, resolve
+from qfl_core.base.errors import ConfigError, RunError
+from qfl_core.base.registry import (
+    PLUGIN_TABLES,
+    REGISTERED,
+    DatasetSpec,
+    Plugin,
+    names_for,
+    plugin_sha256,
+    resolve,
+)
 from qfl_core.config import CLEAN, ExperimentConfig
 from qfl_core.runs.plugin_identity import identity
 
@@ -27,20 +35,6 @@ _TAKEN = {kind: names_for(kind) for kind in PLUGIN_TABLES}
 _NAME = re.compile(r"[a-z0-9]+([-_][a-z0-9]+)*")
 #: Names that no folder can have on Windows.
 _RESERVED = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
-
-
-@dataclass(frozen=True)
-class Plugin:
-    """A registered row of a table, with the SHA-256 of its values and code."""
-
-    kind: str
-    name: str
-    row: Any
-    sha256: str
-
-
-#: What was registered in this process, by kind and name.
-REGISTERED: dict[tuple[str, str], Plugin] = {}
 
 
 def register_method(name: str, method: Method) -> None:
@@ -109,17 +103,37 @@ def _register(kind: str, name: str, row: Any) -> None:
         raise ConfigError(f"{kind} {name!r}: no folder on Windows can have this name, so choose another")
     if name in _TAKEN[kind]:
         raise ConfigError(f"{kind} {name!r} is the package's own: choose another name")
-    adopt([Plugin(kind, name, row, identity(row))])
+    _add(Plugin(kind, name, row, identity(row)))
+
+
+def _add(plugin: Plugin) -> None:
+    PLUGIN_TABLES[plugin.kind][plugin.name] = plugin.row
+    REGISTERED[plugin.kind, plugin.name] = plugin
 
 
 def adopt(plugins: Iterable[Plugin]) -> None:
-    """Register plugins of another process here: the workers of a sweep do."""
+    """Register plugins of another process here, as the workers of a sweep do.
+
+    A function travels by its name, so a worker may have an older version of its file, or other values of its globals.
+
+    Raises
+    ------
+    RunError
+        Where a plugin is not the same here: its runs would be filed under the identity of another one.
+    """
     for plugin in plugins:
-        PLUGIN_TABLES[plugin.kind][plugin.name] = plugin.row
-        REGISTERED[plugin.kind, plugin.name] = plugin
+        if plugin_sha256(plugin.kind, plugin.name) == plugin.sha256:
+            continue
+        if identity(plugin.row) != plugin.sha256:
+            raise RunError(
+                f"{plugin.kind} {plugin.name!r} is not in this process what it is where it was registered: keep its "
+                "values in its file or its attributes, register it again after a change, start the workers of a "
+                "cluster again after an edit, or sweep with jobs=1"
+            )
+        _add(plugin)
 
 
 def digests(config: ExperimentConfig) -> dict[str, str]:
     """Return the SHA-256 of each plugin that a config names, by kind; none for what the package has."""
-    named = {kind: (kind, getattr(config, kind)) for kind in PLUGIN_TABLES}
-    return {kind: REGISTERED[key].sha256 for kind, key in named.items() if key in REGISTERED}
+    found = {kind: plugin_sha256(kind, getattr(config, kind)) for kind in PLUGIN_TABLES}
+    return {kind: sha256 for kind, sha256 in found.items() if sha256 is not None}

@@ -14,7 +14,7 @@ from qfl_core.algorithm.methods import Method, method_named
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import EncodedSplit
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, resolve
+from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, plugin_sha256, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import make_partition
@@ -63,9 +63,16 @@ def make_model(config: ExperimentConfig) -> Model:
     with _told_as_config_error():
         if config.engine != "statevector":
             return Model(make_engine(config.engine, make_qnn(config), shots=config.shots), loss)
-        builders = resolve(FEATURE_MAPS[config.feature_map]), resolve(ANSATZE[config.ansatz])
+        tables = {"feature_map": FEATURE_MAPS, "ansatz": ANSATZE}
+        code = [_code(field, getattr(config, field), table) for field, table in tables.items()]
         settings = tuple(getattr(config, name) for name in _CIRCUIT_SETTINGS)
-        return Model(_statevector(_Circuit(settings, builders, config)), loss)
+        deciding = (*settings, *code, plugin_sha256("loss", config.loss))
+        return Model(_statevector(_Circuit(deciding, config)), loss)
+
+
+def _code(field: str, name: str, table: Mapping[str, object]) -> object:
+    """Return what stands for the function that builds a circuit: a plugin's digest, or the package's own function."""
+    return plugin_sha256(field, name) or resolve(table[name])
 
 
 #: The settings that decide a statevector engine.
@@ -74,10 +81,12 @@ _CIRCUIT_SETTINGS = ("features", "feature_map", "feature_map_reps", "ansatz", "a
 
 @dataclass(frozen=True)
 class _Circuit:
-    """What decides a statevector engine: settings, and the functions that build its circuits. The config is no key."""
+    """What decides a statevector engine: settings, the code of its circuits, and the loss, of which it keeps tables.
 
-    settings: tuple[object, ...]
-    builders: tuple[object, ...]
+    The config is no key.
+    """
+
+    deciding: tuple[object, ...]
     config: ExperimentConfig = field(compare=False)
 
 

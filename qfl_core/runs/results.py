@@ -135,7 +135,8 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
 
 
 def _is_known(run: RunResult) -> bool:
-    if RunFolder(run.path).lost_its_config():
+    folder = RunFolder(run.path)
+    if folder.sealed() is None or folder.lost_its_config():
         return True  # because reading an altered run warns, and leaving it out would not
     try:
         named = json.loads((run.path / "config.json").read_text(encoding="utf-8"))

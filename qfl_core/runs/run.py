@@ -135,7 +135,8 @@ def finished_run(config: ExperimentConfig, data_sha256: str, results_dir: str | 
 
 def _finished(config: ExperimentConfig, results_dir: str | Path, identity: str) -> RunResult | None:
     """Return the newest finished run of this identity, or ``None``; no lock is needed."""
-    finished = [folder for folder in run_folders(config, results_dir, identity) if folder.is_done]
+    found = run_folders(config, results_dir, identity)
+    finished = [folder for folder in found if folder.is_done and not folder.is_of_another(identity)]
     if not finished:
         return None
     with suppress(RunError):  # because a disk that cannot be written may keep the journal of a sealed run
@@ -145,7 +146,8 @@ def _finished(config: ExperimentConfig, results_dir: str | Path, identity: str) 
 
 def _unfinished(config: ExperimentConfig, results_dir: str | Path, identity: str) -> RunFolder:
     """Return the newest unfinished run of this identity, or the name of a new folder."""
-    unfinished = [folder for folder in run_folders(config, results_dir, identity) if not folder.is_done]
+    found = run_folders(config, results_dir, identity)
+    unfinished = [folder for folder in found if not folder.is_done and not folder.is_of_another(identity)]
     if unfinished:
         return unfinished[-1]
     # Microseconds keep a repeated run apart from the one it repeats.

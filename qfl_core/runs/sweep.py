@@ -16,9 +16,10 @@ from qfl_core.base.errors import DataError, RunError
 from qfl_core.base.paths import no_network
 from qfl_core.base.processes import in_processes
 from qfl_core.base.progress import bar
+from qfl_core.base.registry import REGISTERED, Plugin
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import data_source
-from qfl_core.runs.plugins import REGISTERED, Plugin, adopt
+from qfl_core.runs.plugins import adopt
 from qfl_core.runs.results import RunResult
 from qfl_core.runs.run import run_experiment
 
@@ -118,7 +119,9 @@ def _outcomes(tasks: list[Task], jobs: int | None) -> Iterator[Outcome]:
             if seconds * len(waiting) > WORTH_PROCESSES:
                 break
     if waiting:
-        yield from in_processes(_run, waiting, jobs or -1, ordered=False)
+        # Processes that imported another version of a plugin are not used again.
+        versions = tuple(sorted(plugin.sha256 for plugin in REGISTERED.values()))
+        yield from in_processes(_run, waiting, jobs or -1, ordered=False, versions=versions)
 
 
 def _without_files(configs: list[ExperimentConfig]) -> set[str]:
@@ -139,8 +142,8 @@ def _run(config: ExperimentConfig, results_dir: str, without_files: bool, own: l
     """
     from threadpoolctl import threadpool_limits  # here, because only workers need it
 
-    adopt(own)
     try:
+        adopt(own)
         # Processes share the cores, so threads inside them would only get in the way.
         with threadpool_limits(1), no_network() if without_files else nullcontext():
             return config, run_experiment(config, results_dir).path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.machinery import SourceFileLoader
@@ -41,6 +41,8 @@ _DESCRIPTORS = (
     types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
 )
+#: Set in ``__flags__`` of a class that was made while Python ran (Py_TPFLAGS_HEAPTYPE).
+_MADE_BY_CODE = 1 << 9
 
 
 class Reader(Values):
@@ -87,6 +89,7 @@ class Reader(Values):
                 self._read_file(file)
                 self._check_loaded(value, file)
                 self._read_globals(value)
+                self._read_imports(value)
             else:
                 self._read_library(value.__module__, value.__qualname__)
 
@@ -106,6 +109,20 @@ class Reader(Values):
             with self.inside(f"global {name!r}"):
                 self._read_used(value.__globals__[name], used)
 
+    def _read_imports(self, value: types.FunctionType) -> None:
+        """Read what a function imports while it runs, as if it were imported at the top of its file."""
+        used = _names(value.__code__)
+        for name, names, level in _imports(value.__code__):
+            self.write("import", f"{'.' * level}{name}")
+            if not level and (is_package(name) or is_standard(name)):
+                continue  # because their code counts by name
+            try:
+                module = __import__(name, value.__globals__, None, names, level)
+            except Exception:  # what cannot be imported is missing when the function runs, too
+                continue
+            with self.inside(f"import {name}"):
+                self._read_used(module, used)
+
     def _read_used(self, value: object, used: Collection[str]) -> None:
         if isinstance(value, types.ModuleType):
             self._read_module(value, used)
@@ -113,15 +130,17 @@ class Reader(Values):
             self.read(value)
 
     def _read_class(self, value: type) -> None:
-        if is_library(value.__module__):
+        library = is_library(value.__module__)
+        if library and not _is_foreign(value):
             self._read_library(value.__module__, value.__qualname__)
             return
         file = loaded_file(value.__module__)
-        if file is None:
+        if file is None and not library:
             raise _no_file(value)
         with self.inside(f"class {value.__qualname__}"):
             self.write("class", value.__qualname__)
-            self._read_file(file)
+            if file is not None:
+                self._read_file(file)
             self.read((type(value), *value.__bases__))
             found = {name: item for name, item in vars(value).items() if name not in _SILENT}
             if fields := found.pop("__dataclass_fields__", None):
@@ -179,6 +198,14 @@ def _no_file(value: types.FunctionType | type) -> ConfigError:
     return ConfigError(f"the code of {value.__qualname__} cannot be read: define it in a file and import it from there")
 
 
+def _is_foreign(value: type) -> bool:
+    """Return whether a class was made by a call, such as ``types.new_class``, which gives it the caller's module.
+
+    Such a class is not what the module has under its name, and it is neither built into Python nor local to a function.
+    """
+    return bool(value.__flags__ & _MADE_BY_CODE) and not is_named(value) and "<locals>" not in value.__qualname__
+
+
 def _closure(value: types.FunctionType) -> dict[str, object]:
     """Return what a function keeps of the function that made it; cells without a value yet are left out."""
     found: dict[str, object] = {}
@@ -217,6 +244,16 @@ def _global_names(code: types.CodeType) -> set[str]:
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }
     return {name for name in found | _quoted_names(code) if not (name.startswith("__") and name.endswith("__"))}
+
+
+def _imports(code: types.CodeType) -> Iterator[tuple[str, Sequence[str], int]]:
+    """Yield what a function imports: the module, the names that are taken from it, and the dots in front of it."""
+    for one in _codes(code):
+        steps = [step for step in dis.get_instructions(one) if step.opname != "EXTENDED_ARG"]
+        for at, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                level, names = steps[at - 2].argval, steps[at - 1].argval
+                yield str(step.argval), names or (), level
 
 
 def _quoted_names(code: types.CodeType) -> set[str]:

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from qfl_core.algorithm.controller import FEATURES, initial_phi
+from qfl_core.base.checks import integer
 from qfl_core.base.files import write_text
 from qfl_core.base.options import option, path_option
 from qfl_core.base.paths import results_dir
 from qfl_core.base.processes import in_processes
+from qfl_core.config import load_profile
 from qfl_core.extras import pretrained
 from qfl_core.runs.journal import Journal
 from qfl_core.studies.metatrain.curve import curve_means
@@ -39,7 +41,10 @@ def add_metatrain(parser: argparse.ArgumentParser) -> None:
 
 
 def _metatrain(asked: argparse.Namespace) -> int:
-    plan = Plan(generations=asked.generations)
+    load_profile(asked.profile)  # an unknown name is refused here
+    plan = Plan(generations=integer(1)("generations", asked.generations))
+    if asked.jobs != -1:
+        integer(1)("jobs", asked.jobs)
     out = asked.out or Path(pretrained.__file__).with_name(pretrained.FILE)
     folder = results_dir(asked.profile) / "metatrain"
     write_text(out, file_text(trained(plan, asked.profile, folder, asked.jobs), plan, asked.profile))

@@ -36,7 +36,7 @@ def _real(asked: argparse.Namespace) -> int:
     from qfl_core.studies.real.study import compared, compared_text, real_results
 
     settings = load_profile(asked.profile)
-    count = integer(1, len(settings.seeds))("seeds", asked.seeds or len(settings.seeds))
+    count = len(settings.seeds) if asked.seeds is None else integer(1, len(settings.seeds))("seeds", asked.seeds)
     if data_dir() is None:
         raise DataError("QFL_DATA_DIR is not set: name the folder with the real files, see the README's part on data")
     tables = figures_dir(settings.name) / "tables"
