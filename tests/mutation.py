@@ -279,7 +279,7 @@ MUTATIONS = (
     Mutation("file written in place", "temporary = path.with_name(", "temporary = path or (", AT_ONCE, "base"),
     Mutation(
         "workers look for modules where they did",
-        ", batch_size=1, **path)",
+        ", batch_size=1, **started)",
         ", batch_size=1)",
         ("test_cli.py",),
         "base",
