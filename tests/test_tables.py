@@ -1,6 +1,8 @@
 """Tables: marks follow the stated rule, intervals stand beside the paper's numbers, three formats say the same."""
 
 import dataclasses
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -99,6 +101,9 @@ def test_configuration_and_datasets_tell_what_the_profile_runs_with():
     found = tables.configuration_table(settings).set_index("Setting")["Here"]
     assert found["Proximal coefficient mu"] == str(settings.config("baf").mu)
     assert found["Shots"] == "1024"
+    # The oldest version that the package takes, whatever runs here: the table is the same on every machine.
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert found["Programming language"] == f"Python {project['requires-python'].removeprefix('>=')} or newer"
     table = tables.datasets_table(settings, {"baf": "stand-in", "genome-clean": "local"})
     assert table["Data"].tolist() == ["stand-in", "local"]
     assert table["Encoding"].tolist() == ["pca", "kmer"]

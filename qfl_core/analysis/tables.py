@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -41,7 +40,8 @@ def configuration_table(settings: Profile) -> pd.DataFrame:
     configs = [settings.config(name) for name in settings.datasets]
     versions = {name: metadata.version(name) for name in ("qiskit", "qiskit-machine-learning", "qiskit-aer")}
     rows = [
-        ("Programming language", "Python 3.11.14", "Python " + ".".join(platform.python_version_tuple()[:2])),
+        # Not the version that runs now: the table is the same on every machine, and each run names its own.
+        ("Programming language", "Python 3.11.14", "Python 3.11 or newer"),
         ("Quantum framework", "Qiskit, Qiskit Machine Learning", ", ".join(f"{k} {v}" for k, v in versions.items())),
         ("Simulator", "Qiskit Aer simulator", _values(configs, "engine") + ", checked against Aer"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -107,7 +108,7 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
     drawn = axis.table(
         shown.to_numpy().tolist(),
         colLabels=list(map(str, shown)),
-        colWidths=[width / sum(widths) for width in widths],
+        colWidths=[width / math.fsum(widths) for width in widths],
         bbox=Bbox.unit(),
         cellLoc="left",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,7 +53,8 @@ class Sheet:
         alone = max(1.0, ALONE / width) if len(chosen) == 1 < len(self.panels) else 1.0
         height = height if alone == 1 else max(height, 0.8 * ALONE)
         heights = [self.heights[name] for name in chosen] if self.heights else [height] * rows
-        size = (alone * width * columns, sum(heights) + (0.5 if self.heights else 0.0))
+        # fsum, because sum() of numbers differs between Python 3.11 and 3.12 in the last digit.
+        size = (alone * width * columns, math.fsum(heights) + (0.5 if self.heights else 0.0))
         figure = plt.figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, height_ratios=heights, squeeze=False)
         for axis, panel in zip(axes.flat, chosen.values(), strict=False):
