@@ -44,7 +44,7 @@ FIGURES: dict[str, dict[str, str]] = {
         "rounds, how often each unfold is uploaded, and how much both rates vary within one run across "
         "clients, unfolds and rounds (coefficients of variation, means over seeds).",
         "controller_heatmaps": "DUQFL-Prox: mean learning rate and perturbation for every client and unfold; the "
-        "colours reach at least from half to twice the initial rate. Cells are means over seeds, which vary less than "
+        "colours reach at least from half to twice the initial rate; cells are means over seeds, which vary less than "
         "the rates within one run, whose coefficients of variation stand below.",
         "loss_shift_trace": "DUQFL-Prox: how far an unfold moves the weights over rounds, and what it takes off the "
         "loss at which learning rate and perturbation.",
