@@ -136,13 +136,13 @@ def _circuits(tables: Tables) -> str:
                 "method": key[1],
                 "circuits to 95 %": ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}",
                 "seeds that reach it": ", ".join(dict.fromkeys(seeds)),
-                "whole run": number(float(mine["spent"].mean()), 2),
+                "whole run": float(mine["spent"].mean()),
             }
         )
     table = pd.DataFrame(rows)
     wide = table.pivot(index="method", columns="task", values="circuits to 95 %")
     wide = wide.loc[[m for m in METHODS if m in wide.index], list(dict.fromkeys(table["task"]))].fillna("–")
-    spent = table.groupby("method")["whole run"].agg(lambda texts: f"{min(texts)} to {max(texts)}")
+    spent = table.groupby("method")["whole run"].agg(lambda runs: f"{number(runs.min(), 2)} to {number(runs.max(), 2)}")
     return markdown(wide.assign(**{"whole run": spent.loc[wide.index]}).reset_index())
 
 
