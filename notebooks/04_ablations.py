@@ -414,7 +414,7 @@ private.budgets().round(1)
 # $$A = \frac{1}{C}\int_0^{C} s(c)\,dc ,$$
 #
 # where $C$ is what constant 0.13 spends in a whole run, and virtual rounds, calibration and the grid count.
-# `make controllers` trains some 3,600 runs with seeds that nothing else uses; this notebook shows what it wrote.
+# `make controllers` trains some 9,000 runs with seeds that nothing else uses; this notebook shows what it wrote.
 # [Its page](../docs/controller.md) has the verdicts task by task, the ablation of the features, and a neural network.
 
 # %%
@@ -424,7 +424,7 @@ controller_figures.controller_curves(comparison).show()
 # %% [markdown]
 # *What to see.* A curve that is higher on the left has learnt with fewer circuits. Methods that can start anywhere are
 # the mean over their starts from 0.02 to 1; *frozen at the start* is what these starts give without learning. The tuned
-# constant pays for its whole grid, so its curve rises late.
+# constant pays for a grid of 36 runs (8 with noise), far to the right: the dashed level is where it ends.
 
 # %%
 controller_figures.controller_rates(comparison).show()
