@@ -88,6 +88,9 @@ ifneq ($(PLOTTING),)
 $(PLOTTING): $(filter-out $(PLOTTING) $(OUT)/01%,$(EXECUTED))
 endif
 
+# The same order for what runs notebooks one after another.
+plotting-last = $(foreach n,$(1),$(if $(findstring 05_,$(n)),,$(n))) $(foreach n,$(1),$(if $(findstring 05_,$(n)),$(n)))
+
 # One notebook by its number: make notebook-03.
 define number
 .PHONY: notebook-$(firstword $(subst _, ,$(notdir $(1))))
@@ -146,7 +149,7 @@ lab: setup ## Open the notebooks in JupyterLab (PORT=8889)
 
 .PHONY: refresh-notebooks
 refresh-notebooks: setup ## Bring the notebooks in step with their .py files and run their twins in tests/notebooks (smoke)
-	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m tools.refresh_notebooks $(sort $(wildcard notebooks/*.py))
+	@env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m tools.refresh_notebooks $(call plotting-last,$(sort $(wildcard notebooks/*.py)))
 
 .PHONY: store-notebooks
 store-notebooks: setup ## Store the outputs that make reproduce made (PROFILE=paper) in the notebooks
