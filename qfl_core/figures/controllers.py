@@ -119,7 +119,9 @@ def _rates(axis: Axes, rates: pd.DataFrame, rate: str, title: str, ends: tuple[f
         mine = rates[rates["method"] == method]
         if len(mine):
             place = mine["round"] - 1 + (mine["unfold"] - 1) / mine["unfolds"]
-            axis.plot(place, mine[rate], label=method, linewidth=1.2, **LINES[method])
+            # Dashed, because it begins at the offline controller's rates and stays close to them.
+            dashes: Look = {"linestyle": (0, (4, 2))} if method == BOTH else {}
+            axis.plot(place, mine[rate], label=method, linewidth=1.2, **{**LINES[method], **dashes})
     axis.set(title=title, xlabel="round (every unfold is a step)", ylabel="", yscale=SteadyLogScale.name)
     axis.title.set_fontsize("small")
     axis.set_ylim(*ends)
