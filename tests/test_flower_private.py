@@ -85,7 +85,8 @@ def test_a_node_that_dies_after_the_shares_were_dealt_is_recovered_and_too_few_s
     assert np.abs(found.weights[1] - found.weights[0]).max() < np.pi  # a mask that stays is far longer
     gates.plan({"2": {"train-1": "fail"}})
     (tmp_path / "second").mkdir()
-    ended, runs = ran(deployment, config.replace(seed=6), tmp_path / "second", **short, wait=1.0)
+    # Another run on the same rows: a folder serves no other seed.
+    ended, runs = ran(deployment, config.replace(mu=0.5), tmp_path / "second", **short, wait=1.0)
     assert ended.startswith("finished:failed")
     assert not runs
     told = ended + deployment.log("superlink", 5000)
