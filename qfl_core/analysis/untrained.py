@@ -5,9 +5,12 @@ A study that holds runs of the method ``untrained`` has this reference: its tabl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 
 from qfl_core.base.errors import RunError
+from qfl_core.base.numbers import rounded
 from qfl_core.runs.study import Study
 
 UNTRAINED = "untrained"
@@ -43,6 +46,11 @@ def level(table: pd.DataFrame, metric: str) -> float:
 def start_level(rounds: pd.DataFrame, metric: str) -> float:
     """Return the mean of a global model's metric in round 0 of runs of any method: that of their initial weights."""
     return float(rounds.loc[rounds["round"] == 0, metric].mean())
+
+
+def common_start(studies: Iterable[Study], metric: str) -> float:
+    """Return :func:`start_level` over all runs of several studies of one track, without the digits of a machine."""
+    return rounded(start_level(pd.concat([study.rounds for study in studies]), metric), 9)
 
 
 def level_facts(study: Study) -> tuple[str, ...]:

@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT
-from qfl_core.analysis.untrained import START_FACT, UNTRAINED, start_level
-from qfl_core.base.numbers import rounded
+from qfl_core.analysis.untrained import START_FACT, UNTRAINED, common_start
 from qfl_core.figures.results import BANDS, BARS, curves_of, method_curves, reference_lines
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
@@ -44,7 +43,7 @@ def extensions(found: ExtrasStudy) -> Sheet:
     if BUNDLED in found.studies:
         study = found.studies[BUNDLED]
         curves = curves_of(study.rounds, "global_accuracy")
-        untrained = rounded(start_level(study.rounds, "global_accuracy"), 9)
+        untrained = common_start([study], "global_accuracy")
         panels["extensions_breast_cancer"] = partial(
             _curves, curves=curves, references=study.references(), untrained=untrained
         )

@@ -15,10 +15,10 @@ from qfl_core.analysis.differences import HIGHER, LOWER, judge_differences, told
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
-from qfl_core.analysis.untrained import start_level
+from qfl_core.analysis.untrained import common_start
 from qfl_core.base.checks import one_of
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import number, rounded
+from qfl_core.base.numbers import number
 from qfl_core.base.registry import ATTACKS
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
@@ -78,7 +78,7 @@ class AttackStudy:
 
     def start(self, track: str) -> float:
         """Return the untrained model's accuracy on a track: the mean over round 0 of all runs."""
-        return rounded(start_level(pd.concat([study.rounds for study in self.studies[track].values()]), METRIC), 9)
+        return common_start(self.studies[track].values(), METRIC)
 
     def table(self) -> pd.DataFrame:
         """Return mean, low and high (95 % over seeds) of the last round's accuracy, one row per track and case."""

@@ -16,9 +16,8 @@ from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
-from qfl_core.analysis.untrained import start_level
+from qfl_core.analysis.untrained import common_start
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.numbers import rounded
 from qfl_core.config import Profile, track_dataset
 from qfl_core.runs.study import Study, get_variants
 
@@ -99,8 +98,7 @@ class PrivacyStudy:
 
     def start(self, track: str) -> float:
         """Return what the untrained model scores on a track: the mean over round 0 of all runs."""
-        rounds = pd.concat([study.rounds for study in self.studies[track].values()])
-        return rounded(start_level(rounds, metric_of(track)), 9)
+        return common_start(self.studies[track].values(), metric_of(track))
 
     def _last(self, track: str, case: Case) -> pd.Series:
         rounds = self.studies[track][case].rounds

@@ -15,10 +15,9 @@ from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.summary import interval_texts
-from qfl_core.analysis.untrained import start_level
+from qfl_core.analysis.untrained import common_start
 from qfl_core.analysis.variation import variation
 from qfl_core.base.errors import ConfigError, did_you_mean
-from qfl_core.base.numbers import rounded
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_variants
 
@@ -90,10 +89,7 @@ class Sensitivity:
 
     def start(self, metric: str) -> dict[str, float]:
         """Return the untrained model's mean of a metric by track, over round 0 of all runs."""
-        return {
-            track: rounded(start_level(pd.concat([study.rounds for study in levels.values()]), metric), 9)
-            for track, levels in self.studies.items()
-        }
+        return {track: common_start(levels.values(), metric) for track, levels in self.studies.items()}
 
     def gains(self, metric: str = "global_accuracy") -> pd.DataFrame:
         """Return each level minus the base over paired seeds, with its verdict: one row per track and level.
