@@ -18,7 +18,7 @@ if [ -f "$venv/.ready" ] && built=$("$venv/bin/python" -c 'import sys; print("%d
     fi
 fi
 
-echo "setup: building $venv with Python $version from requirements.lock (one to three minutes)" >&2
+echo "setup: building $venv with Python $version from requirements.lock (one to five minutes)" >&2
 rm -rf "$venv"
 "$PYTHON" -m venv "$venv" || die "'$PYTHON -m venv' failed: install the venv module (Debian: python3-venv)"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }

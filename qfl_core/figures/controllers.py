@@ -78,7 +78,7 @@ def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, tuned: fl
     axis.plot(ends, [tuned, tuned], label=TUNED_END, linewidth=1.2, **LINES[TUNED])
     for method, line in LINES.items():
         mine = curves[curves["method"] == method]
-        if len(mine) and method != TUNED:
+        if len(mine):
             axis.plot(mine["circuits"], mine["mean"], label=method, linewidth=1.4, **line)
             band: dict[str, Any] = {"color": line["color"], "alpha": 0.09, "linewidth": 0}
             axis.fill_between(mine["circuits"], mine["low"].clip(0, 1), mine["high"].clip(0, 1), **band)
@@ -91,7 +91,7 @@ def _curves(axis: Axes, curves: pd.DataFrame, title: str, goal: float, tuned: fl
         xlim=ends,
     )
     axis.xaxis.set_major_locator(MultipleLocator(0.5))
-    shown = [*curves.loc[curves["method"] != TUNED, "mean"], goal, tuned]
+    shown = [*curves["mean"], goal, tuned]
     axis.set_ylim(max(0.0, min(shown) - 0.05), min(1.0, max(shown) + 0.05))
 
 

@@ -19,7 +19,7 @@ from qfl_core.studies.controllers.collect import Measured, measured
 from qfl_core.studies.controllers.features import ablation, client_rates, steps
 from qfl_core.studies.controllers.goals import judge, parts
 from qfl_core.studies.controllers.network import network_gain, network_probes
-from qfl_core.studies.controllers.plan import BOTH, CONSTANT, GRID, OFFLINE, ONLINE, PAPER, Plan
+from qfl_core.studies.controllers.plan import BOTH, CONSTANT, GRID, OFFLINE, ONLINE, PAPER, TUNED, Plan
 from qfl_core.studies.controllers.score import heights, in_order, values, with_tuned
 
 #: The folder of the tables below the documentation.
@@ -147,10 +147,13 @@ def score_table(by_run: pd.DataFrame, scores: dict[str, str], chosen: dict[str, 
 
 
 def curve_table(rounds: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Return mean, low and high of the score at every place of :data:`PLACES`, one row per task and method."""
+    """Return mean, low and high of the score at every place of :data:`PLACES`, one row per task and method.
+
+    The grid and the constant that it tunes have none, because the grid ends far to the right of all places.
+    """
     goal = {(task.name, start) for task in plan.tasks for start in [*plan.goal_starts(task), ""]}
     inside = pd.Series(list(zip(rounds["task"], rounds["start"], strict=True)), rounds.index).isin(list(goal))
-    every = heights(rounds[inside & (rounds["method"] != GRID)], PLACES)
+    every = heights(rounds[inside & ~rounds["method"].isin([GRID, TUNED])], PLACES)
     by_seed = every.groupby(["task", "method", "seed", "circuits"], sort=False)["score"].mean().reset_index()
     return intervals(by_seed, "score", ["task", "method", "circuits"])
 
