@@ -324,9 +324,9 @@ extra_figures.extensions(extras).show()
 extras.verdicts()
 
 # %% [markdown]
-# *What to see.* Differences from the base in the last round, with 95 % intervals; a ring marks those that an exact
-# sign-flip test, corrected for all of them together, can tell from zero. The last panel shows one point per client
-# and seed: how far learning moved its weight from FedAvg's.
+# *What to see.* Differences from the base in the last round, with 95 % intervals. A ring marks a difference that is
+# shown to be better or worse, by the rules of the claims and corrected for all differences together. The last panel
+# shows one point per client and seed: how far learning moved its weight from FedAvg's.
 #
 # With the paper's settings, control variates do not pay here: over 30 seeds they are shown to lower the accuracy on BAF
 # and to let clients drift further on breast cancer, and to help in one place, the fairness gap on clean genome. Each

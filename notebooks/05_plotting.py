@@ -256,10 +256,11 @@ privacy_figure.privacy(private).save(folder, show=False)
 # %% [markdown]
 # ## Which of the paper's claims hold here?
 #
-# Each claim is a list of parts, each part one number per seed, with what must come out of it. A part *holds* where an
-# exact sign-flip test over paired seeds rejects at 5 %, corrected for all parts of all claims, and the 95 % bootstrap
-# interval lies on the claimed side; it *fails* where both say the opposite; it is *absent* where an effect as large as
-# the margin, the smallest one worth claiming, is excluded; otherwise the seeds do not settle it.
+# Each claim is a list of parts. A part is one number per seed, with what must come out of it. It *holds* where a
+# sign-flip test over paired seeds rejects, where with more than 14 seeds a bootstrap test rejects, too, and where the
+# 95 % interval lies on the claimed side. It *fails* where the opposite is shown. It is *absent* where an effect as
+# large as the margin, the smallest one worth claiming, is excluded. Otherwise the seeds do not settle it. The tests are
+# corrected so that the chance of even one wrong verdict is at most 5 % ([the rules](../docs/claims.md)).
 # Claim 20 is about devices: it rests on what notebook 06 stored, which also prints its verdict.
 
 # %%
