@@ -777,6 +777,7 @@ SPOILED = {
         {"split": "iid"},
         {"val_size": CONFIG.val_size + 1},
         {"client_val_share": 0.3},
+        {"participation": 0.5},
     ],
     ids=lambda changes: next(iter(changes)),
 )

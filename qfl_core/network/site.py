@@ -3,9 +3,9 @@
 ``rows.csv`` has the columns part (train, val, test), round, label, x1, x2, ... in angles. A row with a round serves in
 that round, one without in all of them; ``site.json`` holds what the federation agreed on: for every round the samples
 of all participants together and how many have label 1 (the controller's features need both), for the server every
-client's n_i, which uploads are checked against, and the settings of the config that decide the rows. A folder serves a
-config with these settings alone. The digest of the server's folder is part of a run's identity; that of a client's is
-not, because its rows stay with it: whoever changes them has to give the run a results folder of its own.
+client's n_i, which uploads are checked against, and the settings of the config that decide the rows and these counts. A
+folder serves a config with these settings alone. The digest of the server's folder is part of a run's identity; that of
+a client's is not, because its rows stay with it: whoever changes them has to give the run a results folder of its own.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from qfl_core.data.partition import Partition
 from qfl_core.runs.prepare import Prepared, configured_method, encode, make_federation, make_model
 
 ROWS, AGREED = "rows.csv", "site.json"
-#: The settings that decide which rows a participant holds. A run may have fewer rounds than its folders.
+#: The settings that decide which rows a participant holds, and the counts of all that take part in a round. A run may
+#: have fewer rounds than its folders.
 SETTINGS = (
     *DATA_SETTINGS,
     *("split", "clients", "chunk", "skew_ratio", "size_variation", "dirichlet_alpha", "min_per_class"),
-    *("client_val_share", "client_val", "client_test"),
+    *("client_val_share", "client_val", "client_test", "participation"),
 )
 #: The number of a row that serves in every round.
 ALWAYS = -1
@@ -223,7 +224,7 @@ def _agreed(folder: Path, config: ExperimentConfig) -> dict[str, Any]:
 
 
 def _settings(config: ExperimentConfig) -> dict[str, Any]:
-    """Return the settings that decide the rows, as they are written."""
+    """Return the settings that decide the rows and the counts, as they are written."""
     written = config.to_dict()
     return {name: written[name] for name in SETTINGS}
 
