@@ -4,6 +4,7 @@ import importlib
 import math
 import pickle
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
 from qfl_core.runs import find_runs, run_experiment
 from qfl_core.runs import sweep as sweeps
-from qfl_core.runs.plugins import register_loss
+from qfl_core.runs.plugins import register_loss, register_method
 from qfl_core.runs.sweep import SweepError, grid, sweep
 
 BASE = load_profile("smoke").config(
@@ -112,7 +113,7 @@ LOSS = "POWER = {}\ndef value(p, y, margin):\n    return abs(p - y) ** POWER\n"
 def test_a_run_is_refused_where_a_worker_has_another_plugin(tmp_path, mine):
     mine.POWER = 3.0  # of this process alone: the function travels by its name
     register_loss("mine", mine.value)
-    with pytest.raises(SweepError, match="loss 'mine' is not in this process what it is where it was registered"):
+    with pytest.raises(SweepError, match="loss 'mine' differs between this worker and the process that registered it"):
         sweep([BASE.replace(loss="mine")], tmp_path, jobs=2, progress=False)
     assert find_runs(tmp_path) == []
     sweep([BASE.replace(loss="mine")], tmp_path, jobs=1, progress=False)
@@ -128,6 +129,72 @@ def test_an_edited_plugin_is_edited_in_the_workers_too(tmp_path, mine):
         configs = grid(BASE.replace(loss="mine"), seed=range(4))  # enough for both workers
         for there in sweep(configs, tmp_path / "workers", jobs=2, progress=False):
             assert contents(there) == contents(run_experiment(there.config, tmp_path / "here"))
+
+
+#: One object is a default, an attribute and a global at once: a copy of the row has an attribute of its own.
+SHARED = """
+import dataclasses
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.optimizers import Spsa
+
+STEPS = {"factor": 0.5}
+
+class Slower(Spsa):
+    def __init__(self, steps=STEPS):
+        super().__init__()
+        object.__setattr__(self, "steps", steps)
+
+    def update(self, block, objective, state):
+        slow = dataclasses.replace(block, eta=block.eta * self.steps["factor"])
+        return super().update(slow, objective, state)
+
+row = dataclasses.replace(METHODS["duqfl-prox"], optimizer=Slower())
+"""
+
+
+@pytest.mark.outside
+def test_a_plugin_whose_attribute_is_a_global_runs_in_workers_too(tmp_path, monkeypatch, clean_tables):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_shared.py").write_text(SHARED)
+    importlib.invalidate_caches()
+    monkeypatch.setitem(sys.modules, "my_shared", None)  # so that it is gone again after the test
+    del sys.modules["my_shared"]
+    register_method("mine", importlib.import_module("my_shared").row)
+    (there,) = sweep([BASE.replace(method="mine")], tmp_path / "workers", jobs=2, progress=False)
+    assert contents(there) == contents(run_experiment(there.config, tmp_path / "here"))
+
+
+#: A whole study in one file, the way a reader of EXTENDING.md may write it.
+SCRIPT = (
+    SHARED
+    + """
+from qfl_core import ExperimentConfig, register_method
+from qfl_core.runs.sweep import sweep
+
+if __name__ == "__main__":
+    register_method("mine", row)
+    config = ExperimentConfig.from_dict(SETTINGS).replace(method="mine")
+    for jobs in (1, 2):
+        sweep([config], f"results-{jobs}", jobs=jobs, progress=False)
+"""
+)
+
+
+@pytest.mark.outside
+def test_a_class_of_the_script_that_was_started_runs_in_workers_too(tmp_path):
+    text = SCRIPT.replace("SETTINGS", repr(BASE.to_dict()))
+    (tmp_path / "my_study.py").write_text(text)
+    done = subprocess.run([sys.executable, "my_study.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    here, there = (find_runs_of_mine(tmp_path / f"results-{jobs}") for jobs in (1, 2))
+    assert contents(here) == contents(there)
+    assert here.path.name[-8:] == there.path.name[-8:]  # one identity
+
+
+def find_runs_of_mine(results) -> SimpleNamespace:
+    """The only run, which :func:`find_runs` leaves out because its method is not registered here."""
+    (done,) = results.rglob("DONE")
+    return SimpleNamespace(path=done.parent)
 
 
 def test_a_progress_bar_counts_the_runs(tmp_path, capsys):

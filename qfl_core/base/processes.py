@@ -27,8 +27,8 @@ def in_processes(
     ----------
     jobs : number of processes; -1 is one per core, 1 is this process alone.
     ordered : False yields a result as soon as it is there, whatever its place.
-    versions : of code that the function uses. Processes that were started for others are not used again, because they
-        may have imported that code.
+    versions : of code that the function uses. Processes that were started with other versions are not used again,
+        because they may have imported older code.
     """
     import joblib  # here, because a single run needs no processes
 
@@ -39,11 +39,17 @@ def in_processes(
         order = "generator" if ordered else "generator_unordered"
         # joblib keeps its workers. Where modules can be found elsewhere since they started, it takes new ones, because
         # a worker that cannot import what it is sent breaks all of them.
-        started = {"initializer": _look_in, "initargs": (tuple(sys.path), versions)}
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        started = {"initializer": _look_in, "initargs": (tuple(sys.path), script, versions)}
         parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, **started)
         yield from parallel(joblib.delayed(function)(*one) for one in arguments)
 
 
-def _look_in(path: tuple[str, ...], versions: tuple[str, ...]) -> None:
-    """Let a worker find modules where the process that started it does."""
+def _look_in(path: tuple[str, ...], script: str | None, versions: tuple[str, ...]) -> None:
+    """Let a worker find modules where the process that started it does, and the code of the script that it started.
+
+    A class that is defined in this script comes to the worker as a part of ``__main__``, which is joblib's file there.
+    """
     sys.path[:] = path
+    if script is not None:
+        sys.modules["__main__"].__file__ = script

@@ -126,9 +126,9 @@ def adopt(plugins: Iterable[Plugin]) -> None:
             continue
         if identity(plugin.row) != plugin.sha256:
             raise RunError(
-                f"{plugin.kind} {plugin.name!r} is not in this process what it is where it was registered: keep its "
-                "values in its file or its attributes, register it again after a change, start the workers of a "
-                "cluster again after an edit, or sweep with jobs=1"
+                f"{plugin.kind} {plugin.name!r} differs between this worker and the process that registered it. If you "
+                "changed one of its values, write the value into its file and register it again. If you edited its "
+                "file while a cluster runs, start the workers again. sweep(..., jobs=1) needs no workers."
             )
         _add(plugin)
 

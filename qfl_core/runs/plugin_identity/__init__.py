@@ -5,9 +5,10 @@ defaults, its attributes, the globals that it uses and what it imports; it follo
 attributes. Of a user's own files the whole code counts, and so does the code of the user's files that they import. An
 installed library counts by its name, its version and the file of the function or class that is used.
 
-What a function reads while it runs (files, the environment, the clock) is not seen, nor is a module whose name it
-computes. Dataset files have a digest of their own, see :class:`qfl_core.base.registry.DatasetSpec`. A value that
-changes after the identity was taken is not seen either: register the plugin again.
+What a function reads while it runs (files, the environment, the clock) is not seen, nor is a module that it imports by
+a text (``importlib.import_module("my_helper")``): use an import statement. Dataset files have a digest of their own,
+see :class:`qfl_core.base.registry.DatasetSpec`. A value that changes after the identity was taken is not seen either:
+register the plugin again.
 
 :mod:`.digest` collects what is read and refuses what cannot be read; :mod:`.values` walks through values, :mod:`.code`
 through functions, classes and modules; :mod:`.ownership` tells a user's code from that of a library; and

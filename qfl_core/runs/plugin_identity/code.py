@@ -28,11 +28,12 @@ from qfl_core.runs.plugin_identity.ownership import (
 from qfl_core.runs.plugin_identity.source_files import code_of, module_file
 from qfl_core.runs.plugin_identity.values import Values
 
-#: Attributes of a class that do not decide what it computes, or that the code of its file decides.
+#: Attributes of a class that do not decide what it computes, or that the code of its file decides. Python adds
+#: ``__slotnames__`` when it copies or pickles the first object of the class.
 _SILENT = {
     "__abstractmethods__", "__annotations__", "__annotate__", "__annotate_func__", "__dataclass_params__", "__dict__",
     "__doc__", "__firstlineno__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__",
-    "__static_attributes__", "__weakref__", "_abc_impl", "_is_protocol", "_is_runtime_protocol",
+    "__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl", "_is_protocol", "_is_runtime_protocol",
 }  # fmt: skip
 _DESCRIPTORS = (
     types.MemberDescriptorType,
@@ -157,8 +158,11 @@ class Reader(Values):
             return
         if used is None:
             raise self.refusal(f"the module {name}", "its values may change: keep the values that are used instead")
-        if self.is_known((id(module), tuple(sorted(used))), module):
-            return
+        key = (id(module), tuple(sorted(used)))
+        self.write_object(key, module, lambda: self._read_own_module(module, used))
+
+    def _read_own_module(self, module: types.ModuleType, used: Collection[str]) -> None:
+        name = module.__name__
         self.write("module", name)
         if (file := module_file(name)) is not None:  # a package without __init__.py has none
             self._read_file(file)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from qfl_core.base.errors import ConfigError
 
 
 class Digest:
-    """The SHA-256 of all pieces that were written. An object that was met before is written as its number."""
+    """The SHA-256 of all pieces that were written. An object is written as the digest of its own content.
+
+    So it does not matter whether two equal values are one object or two, which differs between processes: a copy that
+    another process gets has attributes of its own, where the original shared them with a global.
+    """
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
-        self._met: dict[object, int] = {}
-        self._kept: list[object] = []  # because an object in ``_met`` is known by its address
+        self._open: dict[object, int] = {}  # what is being read, with its depth
+        self._read: dict[object, tuple[str, object]] = {}  # digests; the objects stay, because addresses are the keys
         self._trail: list[str] = []
 
     def hexdigest(self) -> str:
@@ -28,14 +32,19 @@ class Digest:
         self._sha.update(f"{what} {len(content)}:".encode())
         self._sha.update(content)
 
-    def is_known(self, key: object, value: object) -> bool:
-        """Return whether this object was read before, and write its number in that case; so cycles end."""
-        if key in self._met:
-            self.write("again", str(self._met[key]))
-            return True
-        self._met[key] = len(self._met)
-        self._kept.append(value)
-        return False
+    def write_object(self, key: object, value: object, read: Callable[[], None]) -> None:
+        """Write the digest of what ``read`` writes, once per object. A cycle ends in the distance to its beginning."""
+        if key in self._open:
+            self.write("cycle", str(len(self._open) - self._open[key]))
+            return
+        if key not in self._read:
+            around, self._sha = self._sha, hashlib.sha256()
+            self._open[key] = len(self._open)
+            read()
+            del self._open[key]
+            self._read[key] = (self._sha.hexdigest(), value)
+            self._sha = around
+        self.write("object", self._read[key][0])
 
     @contextmanager
     def inside(self, place: str) -> Iterator[None]:

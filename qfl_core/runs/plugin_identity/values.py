@@ -65,8 +65,8 @@ class Values(Digest, ABC):
             self.write("type hint", repr(value))
         elif isinstance(value, types.ModuleType):
             self.read_module(value)
-        elif not self.is_known(id(value), value):
-            self._read_object(value)
+        else:
+            self.write_object(id(value), value, lambda: self._read_object(value))
 
     def read_named(self, what: str, values: Mapping[str, object]) -> None:
         """Read values by name, in the order of their names; ``what`` tells what they are."""
@@ -77,7 +77,7 @@ class Values(Digest, ABC):
                 self.read(value)
 
     def _read_object(self, value: object) -> None:
-        """Read a value that has an identity of its own; it was not met before."""
+        """Read a value that has an identity of its own."""
         kind = type(value)
         if id(value) in _TABLES:
             self.write("table", _TABLES[id(value)])
