@@ -1,5 +1,6 @@
 """An extension's identity covers everything that decides its result: after a change, the old run is not returned."""
 
+import copy
 import dataclasses
 import functools
 import importlib.machinery
@@ -449,6 +450,25 @@ def plugin(num_qubits, reps):
 def plugin(p, y, margin):
     return abs(p - y) ** POWER
 """,
+    "method": """
+import dataclasses
+import numpy as np
+from qfl_core.algorithm.methods import METHODS
+from qfl_core.algorithm.optimizers import Spsa, block_directions, spsa_block
+from qfl_core.algorithm.hooks import BlockResult
+
+def score(p, y, margin):
+    return abs(p - y) ** POWER
+
+class Scored(Spsa):
+    def update(self, block, objective, state):
+        def loss(points):
+            return objective.model.means(objective.samples, points, objective.rngs, score)[0]
+        theta = spsa_block(block.theta, loss, block.eta, block.delta, block_directions(block))
+        return BlockResult(theta, block.eta, block.delta, {"train": 2 * block.iterations}), state
+
+plugin = dataclasses.replace(METHODS["duqfl-prox"], optimizer=Scored())
+""",
     "dataset": """
 from qfl_core.data import Split, Splits
 from qfl_core.data.breast_cancer import load_breast_cancer
@@ -474,6 +494,7 @@ REGISTER = {
     "feature_map": register_feature_map,
     "ansatz": register_ansatz,
     "loss": register_loss,
+    "method": register_method,
     "dataset": lambda name, load: register_dataset(name, dataclasses.replace(DATASETS["breast-cancer"], loader=load)),
 }
 
@@ -498,6 +519,28 @@ def test_what_is_kept_from_run_to_run_is_not_used_after_a_change_of_a_value(kind
     fresh = run(3.0, "fresh")
     assert fresh.weights.tobytes() == new.weights.tobytes()
     assert fresh.weights.tobytes() != old.weights.tobytes()
+
+
+def test_copying_an_object_does_not_change_its_identity(folder):
+    """Python notes the names of a class's slots in the class when it copies or pickles the first object."""
+    (folder / "my_plugin.py").write_text(UNHASHABLE)
+    builder = importlib.import_module("my_plugin").Builder(2.0)
+    before = identity(builder)
+    assert identity(copy.copy(builder)) == before
+    assert identity(builder) == before
+
+
+def test_shared_values_count_by_what_they_are_and_cycles_end(folder):
+    """One list twice is like two equal lists: a copy in another process cannot keep what it shares with a global."""
+    one: list[object] = [1]
+    assert identity([one, one]) == identity([[1], [1]])
+    assert identity([one, one]) != identity([[1], [2]])
+    one.append(one)
+    other: list[object] = [1]
+    other.append([1, other])  # another cycle: twice as long
+    assert identity(one) == identity(one)
+    assert identity(one) != identity(other)
+    assert identity([one, one]) != identity([one, [1]])
 
 
 def test_a_builder_of_circuits_needs_no_hash(folder):

@@ -179,8 +179,8 @@ REGISTERED: dict[tuple[str, str], Plugin] = {}
 def plugin_sha256(field: str, name: str) -> str | None:
     """Return the SHA-256 of the plugin that a config field names, or None where the package has the row itself.
 
-    Whatever is kept in memory because of a plugin has this digest in its key: a plugin that was changed and registered
-    again is often the same function.
+    Whatever is kept in memory because of a plugin has this digest in its key, because a function stays the same object
+    when only a global that it uses changes.
     """
     plugin = REGISTERED.get((field, name))
     return None if plugin is None else plugin.sha256

@@ -14,7 +14,7 @@ from qfl_core.algorithm.methods import Method, method_named
 from qfl_core.algorithm.model import Model
 from qfl_core.algorithm.samples import EncodedSplit
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, plugin_sha256, resolve
+from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, PLUGIN_TABLES, plugin_sha256, resolve
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import DataSource, Split, Splits, load_splits
 from qfl_core.data.partition import make_partition
@@ -66,8 +66,8 @@ def make_model(config: ExperimentConfig) -> Model:
         tables = {"feature_map": FEATURE_MAPS, "ansatz": ANSATZE}
         code = [_code(field, getattr(config, field), table) for field, table in tables.items()]
         settings = tuple(getattr(config, name) for name in _CIRCUIT_SETTINGS)
-        deciding = (*settings, *code, plugin_sha256("loss", config.loss))
-        return Model(_statevector(_Circuit(deciding, config)), loss)
+        plugins = (plugin_sha256(kind, getattr(config, kind)) for kind in PLUGIN_TABLES)
+        return Model(_statevector(_Circuit((*settings, *code, *plugins), config)), loss)
 
 
 def _code(field: str, name: str, table: Mapping[str, object]) -> object:
@@ -81,9 +81,10 @@ _CIRCUIT_SETTINGS = ("features", "feature_map", "feature_map_reps", "ansatz", "a
 
 @dataclass(frozen=True)
 class _Circuit:
-    """What decides a statevector engine: settings, the code of its circuits, and the loss, of which it keeps tables.
+    """What decides a statevector engine: settings, the code of its circuits, and all plugins of the config.
 
-    The config is no key.
+    The engine keeps tables of every function that is measured with it, and any plugin may bring such functions: a loss,
+    or a local optimiser with a score of its own. The config itself is no key.
     """
 
     deciding: tuple[object, ...]
