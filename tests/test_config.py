@@ -14,10 +14,12 @@ from qiskit.circuit import Parameter
 
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError
-from qfl_core.base.registry import DATASETS, FEATURE_MAPS
+from qfl_core.base.registry import AGGREGATIONS, DATASETS, FEATURE_MAPS, resolve
 from qfl_core.base.settings import Settings, setting
 from qfl_core.config import ExperimentConfig, Profile, load_profile
+from qfl_core.config.combinations import GENOME_LETTERS, WEIGHTED
 from qfl_core.config.limits import DENSITY_TILE, ENCODED_LIMIT, bytes_per_sample
+from qfl_core.data.genome import LENGTH
 from qfl_core.engines import make_engine
 from qfl_core.engines.ptm import TILE
 from qfl_core.engines.qnn import QNN
@@ -193,7 +195,10 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
         ),
         ({"method": "duqfl-learned", "aggregation": "median"}, "aggregation='median' .*multi-krum.*'duqfl-learned'"),
         ({"clients": 3000}, "clients=3000 .*at most train_size=2999"),
-        ({"split": "dirichlet", "min_per_class": 200}, "min_per_class=200 .*10 clients need 4000 rows"),
+        (
+            {"split": "dirichlet", "min_per_class": 200},
+            "min_per_class=200 .*at most 149 for clients=10 and train_size=2999",
+        ),
         ({"engine": "density", "features": 10}, "train_size=2999, features=10 .*need 23.4 GiB.*limit is 1.0 GiB"),
         ({"engine": "density", "features": 11, "train_size": 20, "val_size": 2, "test_size": 2}, "need 4.0 GiB"),
         ({"features": 16}, "features=16 .*'statevector' need 2.9 GiB .*limit is 1.0 GiB"),
@@ -209,6 +214,20 @@ def test_a_rate_too_small_to_measure_a_slope_is_refused(field):
 def test_values_that_are_not_valid_together_are_both_named(values, told):
     with pytest.raises(ConfigError, match=told):
         ExperimentConfig(**values)
+
+
+def test_a_private_run_is_not_refused_for_a_trace_that_it_does_not_keep():
+    many = {"clients": 1000, "rounds": 1000, "outer_period": 0}
+    with pytest.raises(ConfigError, match="for the records of method='duqfl-prox'"):
+        ExperimentConfig(**many)
+    for private in ({"dp_noise": 1.0}, {"uploads": "masked"}):
+        assert ExperimentConfig(**many, **private).is_private
+
+
+def test_what_the_checks_of_combinations_know_of_other_rooms_is_so():
+    rules = {name: resolve(target) for name, target in AGGREGATIONS.items() if target}
+    assert set(WEIGHTED) == {"own", *(name for name, rule in rules.items() if rule.uses_weights)}
+    assert GENOME_LETTERS == LENGTH
 
 
 @pytest.mark.parametrize(

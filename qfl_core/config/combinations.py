@@ -64,7 +64,8 @@ def _check_clients(config: ExperimentConfig) -> None:
         raise invalid(
             "min_per_class",
             config.min_per_class,
-            f"less: {config.clients} clients need {needed} rows of two classes, train_size={config.train_size}",
+            f"at most {config.train_size // (2 * config.clients)} for clients={config.clients} and "
+            f"train_size={config.train_size}, because every client needs as many rows of both classes",
         )
     if config.client_test == "split" and config.clients > config.test_size:
         raise invalid(

@@ -110,7 +110,10 @@ def _check_records(config: ExperimentConfig) -> None:
     remembered = {"scaffold-qfl": _weights(config), "adam-qfl": 1}.get(config.method, 0)
     if config.method == "adam-qfl" and config.adam_moments == "kept":
         remembered += 2 * _weights(config) + 1
-    rows = config.rounds * (_participants(config) * unfolds + 5)
+    # A private run keeps nothing of single clients but how much of their privacy is spent, for two observers.
+    traced = 0 if config.is_private else _participants(config) * unfolds
+    remembered += 2 * (config.dp_noise is not None)
+    rows = config.rounds * (traced + 5)
     need = rows * ROW_BYTES + config.rounds * (_weights(config) + config.clients * remembered) * NUMBER_BYTES
     what = (
         f"rounds={config.rounds}, clients={config.clients} and unfolds={config.unfolds} need {_gib(need)} for the "
