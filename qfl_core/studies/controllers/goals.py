@@ -10,9 +10,9 @@ number per seed, whose mean must lie above a bound. A part holds, fails, is abse
 lists share the level of 5 %: statements, parts that hold, parts that fail or are absent. Tasks on the noisy engine have
 fewer seeds and are a family of their own. A part is missing where fewer than half of the seeds have a number.
 
-A run that never reaches 95 % of logistic regression would need more circuits than it has spent, nobody knows how many.
-Where constant 0.13 never does with some seed, the number of halvings is at least what is counted, so that the part
-cannot fail or be absent; where the other method never does, it is at most that, and the part cannot hold.
+A run that never reaches 95 % of logistic regression is counted with all its circuits, although it would need more. If
+that happens to constant 0.13 with some seed, the true number of halvings is larger than counted, so the part may hold
+but neither fails nor is absent. If it happens to the other method, the true number is smaller, so the part never holds.
 """
 
 from __future__ import annotations

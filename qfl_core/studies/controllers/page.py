@@ -85,7 +85,8 @@ def _parts(tables: Tables) -> str:
             (one,) = mine[mine["statement"] == statement].to_dict("records")
             row[_ASKED[statement]] = f"{one['verdict']}, {interval(one['mean'], one['low'], one['high'], signed=True)}"
             if np.isnan(one["mean"]):
-                row[_ASKED[statement]] = "missing: neither reaches 95 %"
+                seeds = {0: "in no seed", 1: "in one seed only"}.get(one["seeds"], f"in {one['seeds']} seeds only")
+                row[_ASKED[statement]] = f"missing: {seeds} does one of the two reach 95 %"
         others = mine[mine["statement"] == AREA]
         worst = others.sort_values("mean").iloc[0]
         counts = ", ".join(f"{n} {v}" for v, n in others["verdict"].value_counts().items())
