@@ -175,4 +175,5 @@ def test_what_the_readme_says_in_words_is_what_the_tables_say():
             means = final[(final["track"] == track) & (final["metric"] == metric)].set_index("method")["mean"]
             assert means.abs().idxmin() == "untrained"
             trained = means.loc[["DUQFL-Prox", "FedProx-QFL", "Default-QFL", "Adam-QFL"]]
-            assert trained.idxmin() == "DUQFL-Prox" or track == "baf"
+            if track == "genome":  # the README says it of the picture, which shows genome
+                assert trained.idxmin() == "DUQFL-Prox"

@@ -128,9 +128,8 @@ def _links(tables: Tables) -> str:
         links = mine.loc[list(LINKS)]
         most = links[links["mean"].abs() > links["margin"]].sort_values("mean", key=abs, ascending=False).head(2)
         steps = " and ".join(f"{LINKS[str(name)]} ({mean:+.3f})" for name, mean in most["mean"].items())
-        told.append(
-            f"by {whole['mean']:+.3f} [{whole['low']:.3f}, {whole['high']:.3f}] on {label}, above all through {steps}"
-        )
+        mainly = f"above all through {steps}" if steps else "through no single change that is larger than the margin"
+        told.append(f"by {whole['mean']:+.3f} [{whole['low']:.3f}, {whole['high']:.3f}] on {label}, {mainly}")
     return f"From Default-QFL to DUQFL-Prox the accuracy changes {', and '.join(told)}"
 
 

@@ -134,8 +134,8 @@ def _mark(means: pd.Series, method: str, lower: bool) -> int:
 def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the last round's metrics with 95 % intervals over seeds, and the paper's number beside each.
 
-    One row per track, metric and method. ``low`` and ``high`` hold the mean; between ``2.5 % of runs`` and
-    ``97.5 % of runs`` lie single runs, of which the paper's numbers are one.
+    One row per track, metric and method. From ``low`` to ``high`` is the 95 % interval of the mean. From ``2.5 % of
+    runs`` to ``97.5 % of runs`` lie 95 % of the single runs; the paper's number is one of a single run.
     """
     parts = []
     for track, table in rounds.items():

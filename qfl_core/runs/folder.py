@@ -129,9 +129,10 @@ class RunFolder:
             return True
 
     def is_of_another(self, identity: str) -> bool:
-        """Tell whether this run has another identity than this one, of which its name shows 8 digits.
+        """Return whether environment.json names another identity.
 
-        An environment that neither DONE nor the journal confirms tells nothing; then the name decides.
+        Folder names have only 8 digits of it, so two runs can share them. Where neither DONE nor the journal confirms
+        the file, return False.
         """
         sealed = self.sealed()
         try:

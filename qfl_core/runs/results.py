@@ -121,7 +121,8 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
     Raises
     ------
     RunError
-        When a filter needs a config that cannot be read; the message names the run.
+        When a filter needs a config that cannot be read; the message names the run. A config that names something
+        which is not registered here cannot be read either, where the run lost its ``DONE``.
     """
     known = ExperimentConfig.describe()
     for name in filters:
