@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ def attribution(found: Attribution) -> Sheet:
     """Return one column of panels per track: the levels of five metrics, and the parts of the gains in accuracy."""
     levels, differences, parts = steady(found.levels), steady(found.differences), steady(found.parts)
     names = {track: f"attribution_{track.replace('-', '_')}" for track in found.tracks}
+    written = set(_written(differences[differences["metric"].isin(_SHOWN)])["verdict"])
     panels: dict[str, Panel] = {}
     for metric in _SHOWN:
         for place, (track, name) in enumerate(names.items()):
@@ -36,6 +38,7 @@ def attribution(found: Attribution) -> Sheet:
                 differences=_rows(differences, track, metric=metric),
                 title=f"{_upper(METRICS[metric])}, {track_title(track)}",
                 colour=TRACK_COLOURS[track],
+                signs=[verdict for verdict in SIGNS if verdict in written],
                 named=place == 0,
             )
     for place, (track, name) in enumerate(names.items()):
@@ -52,8 +55,24 @@ def _rows(table: pd.DataFrame, track: str, metric: str) -> pd.DataFrame:
     return table[(table["track"] == track) & (table["metric"] == metric)]
 
 
-def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: str, colour: str, named: bool) -> None:
-    """Draw the level of every link with its 95 % interval, and write the difference from the link above it."""
+def _written(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return the differences that are written beside the points, each with a sign."""
+    return differences[(differences["validation"] == OWN) & (differences["link"] != WHOLE)]
+
+
+def _levels(
+    axis: Axes,
+    levels: pd.DataFrame,
+    differences: pd.DataFrame,
+    title: str,
+    colour: str,
+    signs: Sequence[str],
+    named: bool,
+) -> None:
+    """Draw the level of every link with its 95 % interval, and write the difference from the link above it.
+
+    ``signs`` are the verdicts of the whole figure, in the order in which the legend has them.
+    """
     for validation, offset in ((OWN, 0.0), (OTHER, 0.32)):
         rows = levels[levels["validation"] == validation]
         if validation == OTHER:  # links in which validation plays no role are the same
@@ -65,14 +84,12 @@ def _levels(axis: Axes, levels: pd.DataFrame, differences: pd.DataFrame, title: 
             mark |= {"markerfacecolor": "white", "markersize": 3, "linewidth": 0.8}
             label = "client validation with the other label mix"
         axis.errorbar(rows["mean"], y, xerr=half_width(rows), label=label, **mark)
-    for row in differences[differences["validation"] == OWN].to_dict("records"):
-        if row["link"] == WHOLE:
-            continue
+    for row in _written(differences).to_dict("records"):
         words = f"{number(row['mean'], signed=True)} {SIGNS[row['verdict']][0]}"
         place = (0.985, NAMES.index(row["link"]))
         look: Look = {"ha": "right", "va": "center", "fontsize": 6.5, "color": "0.15"}
         axis.annotate(words, place, xycoords=("axes fraction", "data"), **look)
-    for verdict in dict.fromkeys(differences["verdict"]):
+    for verdict in signs:
         sign: Look = {"marker": SIGNS[verdict][1], "linestyle": "none", "color": "0.15", "markersize": 5}
         sign["markeredgewidth"] = 0  # an edge would close the gap of "="
         axis.plot([], [], label=f"change from the row above: {verdict}", **sign)
