@@ -163,7 +163,7 @@ refresh-reference: setup ## Write the smoke results that the tests compare with 
 
 # QISKIT_IBM_TOKEN and QISKIT_IBM_INSTANCE come from the environment alone.
 .PHONY: hardware
-hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=120, DATASET=, PROFILE=)
+hardware: setup ## Validate checkpoints on a backend (DRY_RUN=1, BACKEND=ibm_fez, MAX_SECONDS=300, DATASET=, PROFILE=)
 	@$(PY) -m qfl_core hardware $(if $(filter-out 0,$(DRY_RUN)),dry-run,run) --profile $(PROFILE) \
 	  $(if $(BACKEND),--backend $(BACKEND)) $(if $(MAX_SECONDS),--max-seconds $(MAX_SECONDS)) \
 	  $(if $(DATASET),--dataset $(DATASET))
@@ -183,7 +183,7 @@ NBVAL := env -u QFL_DATA_DIR QFL_OFFLINE=1 $(PY) -m pytest -p tools.kernel_ports
 
 # Two notebooks at a time; the fifth reads what the others stored.
 .PHONY: test
-test: setup ## Run all tests with coverage, compare the notebooks' stored outputs, check that every figure is drawn
+test: setup ## Run all tests with coverage, rerun the notebooks' twins and compare outputs, check that every figure is drawn
 	@$(PY) -m pytest -n 2 -m "not (flower and slow)" --cov=qfl_core --cov-report=term:skip-covered --cov-fail-under=90 tests
 	@rm -rf build/figures/smoke
 	@$(NBVAL) -n 2 --dist loadfile $(filter-out tests/notebooks/05%,$(TWINS))

@@ -92,6 +92,10 @@ figures.angles_by_class(splits["baf"], ("legitimate", "fraud"), facts["baf"]).sa
 splits["genome"].table()
 
 # %% [markdown]
+# *What to see.* The test angles end earlier than the training angles. Test sequences come from the official test
+# folder, whose files have small numbers, so `word-id` finds them early in the list of each class.
+
+# %% [markdown]
 # ## What do the encodings encode?
 #
 # The paper cuts a sequence into four words of 50 letters and gives every word a number. In which order is not stated;

@@ -174,9 +174,14 @@ asked = get_study(settings, track, ["duqfl-prox"], seeds[:10], **question)
 beside.question(studies[track].of("duqfl-prox").rounds, asked.rounds)
 
 # %% [markdown]
+# *What to see.* In the profile `paper` the accuracy falls: a penalty that strong holds the clients too close to the
+# global model to learn.
+
+# %% [markdown]
 # ## 3 · What does the controller do?
 #
-# One row of the trace is one unfold of one client.
+# One row of the trace is one unfold of one client. The runs are those on the first dataset, BAF; the walk through one
+# round above was on the last one, genome.
 
 # %%
 ours = studies[datasets[0]].of("duqfl-prox")
@@ -198,9 +203,9 @@ controller_figures.controller_heatmaps(ours).show()
 beside.rates_by_client(trace)
 
 # %% [markdown]
-# *What to see.* The numbers under the maps (*variation of η*, *of δ*) are of single runs: each is computed within one
-# run, and then averaged over seeds. The cells are means over seeds, and there the clients differ less, because a client
-# that has a high rate in one seed may have a low one in another. The last lines have both.
+# *What to see.* The numbers under the maps (*variation of η*, *of δ*) say how much the rates vary within one run. The
+# cells are means over all seeds. There the clients differ less, because a client that has a high rate in one seed may
+# have a low one in another. The last lines have both.
 
 # %%
 controller_figures.loss_shift_trace(ours).show()

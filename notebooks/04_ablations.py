@@ -131,7 +131,9 @@ chain.whole()
 # verdict; the second takes the whole apart. In the figure, the number beside a point is its paired difference from the
 # point above. *Unfolding* takes the same steps but draws other shots, so its row shows how much chance alone changes.
 # Hollow points have the other label mix in the clients' validation parts, which only selection and the controller see.
-# On BAF, where one row in ninety is positive, accuracy gains are grey: fewer samples are called positive.
+# On BAF, where one row in ninety is positive, accuracy gains are grey: fewer samples are called positive. A step can be
+# *undecided* although its interval excludes zero, because the test behind the verdict is corrected for all steps and
+# metrics together and the interval is not.
 
 # %% [markdown]
 # ## 3 · Which protocol did the paper use?
@@ -168,6 +170,10 @@ display(closest.set_index("role").T)
 # %%
 of_winner = search.numbers[search.numbers["candidate"] == search.winner]
 of_winner.dropna(subset="paper").set_index(["track", "metric", "method"])[["paper", "ours"]]
+
+# %% [markdown]
+# *What to see.* These are the means of the search's own seeds; section 1 has other seeds, so its numbers differ by
+# chance.
 
 # %% [markdown]
 # ## 4 · The clean track: what can be reached?
@@ -214,6 +220,12 @@ costs = pd.concat([found.costs() for found in tuned.values()])
 display(costs.set_index(["method", "track"])[["score with the common one", "cost"]].unstack(sort=False))
 levels = pd.concat([found.levels() for found in tuned.values()])
 levels.groupby(["setting", "level", "track"], sort=False)["score"].mean().unstack(sort=False)
+
+# %% [markdown]
+# *What to see.* A *cost* of 0 means that the common combination is also the method's own best. In the profile `paper`
+# two levels cost much on these tracks: the calibrated SPSA, and the outer update in every round with rate 3, which the
+# protocol search chose for the paper's own tracks. So the clean tracks have fixed rates and an outer update in every
+# fifth round.
 
 # %% [markdown]
 # ### All seven methods
@@ -283,8 +295,8 @@ controller.verdicts()
 # %% [markdown]
 # *What to see.* No difference from a frozen controller is shown: every verdict is *absent* or *undecided*. *Absent*
 # excludes an effect as large as the margin. *Undecided* also stands beside intervals without zero, because the test
-# behind the verdict is corrected for all comparisons of a panel and the intervals are not; on clean genome the outer
-# step in every round points to a loss. The last two panels say whether the controller moved at all: the learning rate
+# behind the verdict is corrected for all comparisons of a panel and the intervals are not; the outer step in every
+# round points to a gain on BAF and to a loss on clean genome. The last two panels say whether the controller moved at all: the learning rate
 # that it ends with, on a scale from half to twice the initial one or more, and how much η and δ vary across clients,
 # unfolds and rounds, in percent of their means.
 
@@ -364,9 +376,11 @@ attacked.verdicts()
 # attacks" is what a defence costs: clients with skewed labels have honest uploads that differ, and a rule that trusts
 # the middle may lose what the others have learnt.
 #
-# Only *scaling* is shown to harm, and every defence stops it. *Label-flip* and *lying-trace* lower the mean by more
-# than 0.1, but the harm varies so much over 30 seeds that the corrected test does not decide. On BAF the median is
-# shown to cost accuracy where nobody attacks.
+# Of the attacks in the table, where three clients in ten are bad, only *scaling* is shown to harm, and every defence
+# stops it. *Label-flip* and *lying-trace* lower the mean by more than 0.1, but the harm varies so much over 30 seeds
+# that the corrected test does not decide. On BAF the median is shown to cost accuracy where nobody attacks. The last
+# panel has more and more clients that collude, without a test: with four in ten, only the median has a higher mean
+# accuracy than the plain mean.
 
 # %% [markdown]
 # ## 8 · Privacy

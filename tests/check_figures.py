@@ -77,6 +77,7 @@ TABLES = (
     "attacks",
     "privacy",
     "train_test_gap_shift",
+    "cost_per_method",
     "controller_variation",
 )
 #: The tables of the protocol search, as its command wrote them.

@@ -66,7 +66,8 @@ def test_the_last_round_stands_beside_the_papers_number():
     assert mine["2.5 % of runs"] == pytest.approx(0.9 - 0.95 * 0.0015)
     assert mine["97.5 % of runs"] == pytest.approx(0.9 + 0.95 * 0.0015)
     assert mine["paper"] == 0.6504
-    assert not mine["paper inside"]
+    assert not mine["paper in interval of mean"]
+    assert not mine["paper in range of runs"]
     assert table[table["method"] == "Adam-QFL"]["paper"].isna().all()
 
 

@@ -47,12 +47,14 @@ class Part:
         return f"{row['text']} {shown} ({self.name}{self._marks(tables, row)})", _OF_PART[row["verdict"]]
 
     def _marks(self, tables: Tables, row: Mapping[str, Any]) -> str:
-        """Return what a reader should know besides: the untrained model passes, too, or the real sample differs."""
-        real = tables("real/claim_parts")
-        there = real.loc[real["part"].astype(str) == self.name, "verdict"].tolist()
-        differs = [verdict for verdict in there if verdict not in (row["verdict"], "missing")]
+        """Return what a reader should know besides: the untrained model passes, too, or other runs differ."""
+        others = {"fresh seeds": tables.fresh.parts["verdict"] if tables.fresh else {}}
+        others["real sample"] = tables("real/claim_parts").set_index("part")["verdict"]
         marks = ["an untrained model passes, too"] if row["untrained"] == row["verdict"] == "holds" else []
-        return "".join(f"; {mark}" for mark in [*marks, *(f"real sample: {verdict}" for verdict in differs)])
+        for name, verdicts in others.items():
+            if (there := verdicts.get(self.name)) not in (row["verdict"], "missing", None):
+                marks.append(f"{name}: {there}")
+        return "".join(f"; {mark}" for mark in marks)
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,11 @@ def _links(tables: Tables) -> str:
         whole = mine.loc["DUQFL-Prox − Default-QFL"]
         links = mine.loc[list(LINKS)]
         most = links[links["mean"].abs() > links["margin"]].sort_values("mean", key=abs, ascending=False).head(2)
-        steps = " and ".join(f"{LINKS[str(name)]} ({mean:+.3f})" for name, mean in most["mean"].items())
-        mainly = f"above all through {steps}" if steps else "through no single change that is larger than the margin"
+        steps = " and ".join(
+            f"{LINKS[str(name)]} ({row['mean']:+.3f}{', undecided' * (row['verdict'] == 'undecided')})"
+            for name, row in most.iterrows()
+        )
+        mainly = f"with the largest step{'s' * (len(most) > 1)} {steps}" if steps else "with no step beyond the margin"
         told.append(f"by {whole['mean']:+.3f} [{whole['low']:.3f}, {whole['high']:.3f}] on {label}, {mainly}")
     return f"From Default-QFL to DUQFL-Prox the accuracy changes {', and '.join(told)}"
 
@@ -141,11 +144,11 @@ def _ranking(tables: Tables) -> str:
 
 
 def _agreeing(tables: Tables) -> str:
-    """Return how many claims have the same verdict, of those that figures/tables/real/compared.md compares."""
+    """Return how many claims and points have the same verdict, of those that real/compared.md compares."""
     both = tables("claims").merge(tables("real/claims"), on="id", suffixes=("", "_real"))
     both = both[both["id"].astype(str).isin(tables("real/compared")["id"].astype(str))]
     same = int((both["verdict"] == both["verdict_real"]).sum())
-    return f"{same} of {len(both)} claims have the same verdict as on the stand-in"
+    return f"{same} of {len(both)} claims and theory points have the same verdict as on the stand-in"
 
 
 def _margins(tables: Tables) -> str:
@@ -187,6 +190,8 @@ def claims(tables: Tables) -> str:
             ", ".join(claim for claim, told in found.items() if told == verdict) or "none" for found in columns.values()
         ]
         lines.append(f"| {verdict} | {' | '.join(cells)} |")
+    untested = ", ".join(claim for claim in first if columns["samples of the real files"].get(claim) not in VERDICTS)
+    lines.append(f"| not tested |{' |' * (len(columns) - 1)} {untested or 'none'} |")
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from qfl_core.analysis.compare import Comparison, compare
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.measures import Theory
 from qfl_core.analysis.paper_claims import CLAIMS
-from qfl_core.analysis.summary import FINAL_METRICS, cost_table, final_table, last_rounds
+from qfl_core.analysis.summary import FINAL_METRICS, cost_table, costs_table, final_table, last_rounds
 from qfl_core.analysis.verdicts import PartResult, Verdict, judge
 from qfl_core.runs import tidy
 
@@ -23,6 +23,7 @@ __all__ = [
     "claims_table",
     "compare",
     "cost_table",
+    "costs_table",
     "final_table",
     "intervals",
     "judge",

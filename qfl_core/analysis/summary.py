@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from qfl_core.algorithm.methods import METHODS, method_named
@@ -54,3 +56,10 @@ def cost_table(rounds: pd.DataFrame) -> pd.DataFrame:
     cost["tuning (once)"] = rounds[rounds["round"] == 0].groupby("method")["circuits_tuning"].mean()
     cost = cost.round().astype(int)
     return cost.rename(columns=lambda name: name.removeprefix("circuits_"), index=lambda name: method_named(name).label)
+
+
+def costs_table(costs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return one row per track and method from each track's :func:`cost_table`; ``per round`` adds up its purposes."""
+    table = pd.concat(costs, names=["track"])
+    table["per round"] = table.drop(columns="tuning (once)").sum(axis=1)
+    return table.reset_index()

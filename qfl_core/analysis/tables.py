@@ -33,6 +33,8 @@ _DOMAINS = {"baf": ("Finance", "Bank fraud detection"), "genome": ("Genomics", "
 
 #: Columns of the range in which 95 % of the runs lie.
 _OF_RUNS = ("2.5 % of runs", "97.5 % of runs")
+#: Whether the paper's number lies between these two columns.
+_INSIDE = {"paper in interval of mean": ("low", "high"), "paper in range of runs": _OF_RUNS}
 
 
 def configuration_table(settings: Profile) -> pd.DataFrame:
@@ -148,8 +150,9 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             parts.append(found)
     table = pd.concat(parts, ignore_index=True)
     table["method"] = [method_named(name).label for name in table["method"]]
-    table["paper inside"] = table["paper"].between(table["low"], table["high"]).where(table["paper"].notna())
-    return table[["track", "metric", "method", "mean", "low", "high", *_OF_RUNS, "seeds", "paper", "paper inside"]]
+    for name, ends in _INSIDE.items():
+        table[name] = table["paper"].between(*(table[end] for end in ends)).where(table["paper"].notna())
+    return table[["track", "metric", "method", "mean", "low", "high", *_OF_RUNS, "seeds", "paper", *_INSIDE]]
 
 
 def compared_with_published(table: pd.DataFrame) -> pd.DataFrame:

@@ -90,7 +90,7 @@ class Walk:
                 "samples": local.attendance.sizes,
                 "weight": self.result.weights,
                 "uploaded unfold": local.selected,
-                "distance from the global model": distance,
+                "distance from the broadcast model": distance,
             },
             index=pd.Index(self.client_ids, name="client"),
         )

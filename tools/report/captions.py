@@ -167,6 +167,11 @@ TABLES: dict[str, tuple[str, str]] = {
         "Last round, mean over seeds and 95 % interval: the part that the clients' other mix of classes explains, "
         "which the untrained model has as well, and the rest.",
     ),
+    "cost_per_method": (
+        "What each method costs",
+        "Circuit executions by what they are spent on, all clients together, mean over seeds; tuning is spent once, "
+        "everything else in every round.",
+    ),
     "controller_variation": (
         "How much the controller's rates vary",
         "Coefficient of variation in percent, mean over seeds: across clients, unfolds and rounds, the other two "

@@ -314,10 +314,13 @@ _DATA = (
     Choice(
         "genome-splits", DATA, "Genome, splits",
         "Vectors are shuffled and scaled by MinMax; 10,000 records for training, 2,000 for testing",
-        "Ids first, then a stratified random split of {train_size} / {val_size} / {test_size} for "
-        "training, server validation and test; the scaling is fitted on the training split.", "The meta-loss needs "
-        "D_val, which the paper does not place; a scaling of all records would have seen the test split.", "A fifth "
-        "fewer training rows.",
+        "Ids first, over all chosen records. Training and server validation are stratified draws of {train_size} and "
+        "{val_size} from the official train folder, and test is one of {test_size} from its test folder; the scaling "
+        "is fitted on the training split.", "The test folder is the publisher's; the meta-loss needs D_val, which the "
+        "paper does not place; a scaling of all records would have seen the test split.", "A fifth fewer training "
+        "rows. With word-id, the test files have small numbers and stand early in the list of each class, so their "
+        "angles cover only the lower half of each class's range (notebook 01). There is no setting for a random split "
+        "over both folders.",
         tracks=("genome",),
     ),
     Choice(

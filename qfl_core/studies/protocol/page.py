@@ -109,8 +109,9 @@ def _rule(plan: Plan) -> str:
         "## The rule, fixed before the search\n\n"
         f"{markdown(factors)}\n"
         f"Of the {len(plan.combinations):,} combinations of the points that are not for the winner alone, a fraction "
-        f"is screened: {len(plan.screened)} combinations of the shared points, in which no main effect is mixed with "
-        "another or with a pair, each with every level of the points that concern one method "
+        f"is screened: {len(plan.screened)} combinations of the shared points, chosen so that the effect of one point "
+        "can be told from that of another point or of a pair; each runs with every level of the points that concern one "
+        "method "
         f"({counted(len(plan.seeds), 'seed')}). An additive model of every number and every grade predicts all "
         "combinations. To the final, with fresh seeds, go the closest by the total and by each track, the closest "
         f"screened one, the profile's own settings{_named(plan)}. The winner is refined by what concerns one method "
@@ -155,8 +156,8 @@ def _outcome(search: Search) -> str:
     ]
     text += f"Total of the winner − that of others, paired over seeds: {'; '.join(gaps)}. "
     return text + (
-        f"A number varies by {number(stage.spread)} from seed to seed (standard deviation), so no reading can be told "
-        "from the truth below about that distance.\n" + _before_and_after(search)
+        f"A number varies by {number(stage.spread)} from seed to seed (standard deviation), so readings whose "
+        "distances are all below about that number cannot be ranked.\n" + _before_and_after(search)
     )
 
 
