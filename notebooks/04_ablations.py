@@ -310,9 +310,11 @@ controller.verdicts()
 for name in SETTINGS:
     found = sensitivity_study(settings, section, name)
     studies.sensitivity(found, SETTINGS[name].label).show()
+    display(found.verdicts().rename_axis(index=f"{SETTINGS[name].label}, minus {found.base}"))
 
 # %% [markdown]
-# *What to see.* Bars are 95 % intervals over seeds. Accuracy on BAF follows the mix of labels that clients train on
+# *What to see.* Bars are 95 % intervals over seeds. Under each figure stands the global accuracy at each level minus
+# that at the level that the head of the table names, with its verdict; the verdicts are corrected for all levels of a setting. Accuracy on BAF follows the mix of labels that clients train on
 # more than anything that the method does; ROC-AUC does not.
 
 # %% [markdown]
