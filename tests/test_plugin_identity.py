@@ -2,10 +2,12 @@
 
 import copy
 import dataclasses
+import enum
 import functools
 import importlib.machinery
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -131,6 +133,49 @@ def powered(attendance, learned, power):
     return weights(attendance, power)
 
 rule = functools.partial(powered, power=VALUE)
+""",
+    "a partial that looks like its function": """
+def powered(attendance, learned, power):
+    return weights(attendance, power)
+
+rule = functools.update_wrapper(functools.partial(powered, power=VALUE), powered)
+""",
+    "an attribute of a cached function": """
+@functools.cache
+def power():
+    return power.value
+
+power.value = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, power())
+""",
+    "a cached property that was set": """
+class Rule:
+    @functools.cached_property
+    def power(self):
+        return 1
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power)
+
+rule = Rule()
+if VALUE != 1:
+    rule.power = VALUE
+""",
+    "a global with underscores": """
+__power__ = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, __power__)
+""",
+    "a file with the name of one of Python's": """
+import my_helper, sys
+sys.modules["this"] = my_helper
+my_helper.__name__ = "this"
+
+def rule(attendance, learned):
+    import this
+    return weights(attendance, this.POWER)
 """,
     "an attribute of a function": """
 def rule(attendance, learned):
@@ -271,6 +316,31 @@ class Power(enum.IntEnum):
 
 def rule(attendance, learned):
     return weights(attendance, Power.LOW)
+""",
+    "an attribute of an enumeration's member": """
+class Power(enum.Enum):
+    LOW = 1
+
+Power.LOW.power = VALUE
+
+def rule(attendance, learned):
+    return weights(attendance, Power.LOW.power)
+""",
+    "a list that hides what it holds": """
+class Powers(list):
+    def __iter__(self):
+        return iter(())
+
+POWERS = Powers([VALUE])
+
+def rule(attendance, learned):
+    return weights(attendance, POWERS[0])
+""",
+    "the type of an array's rows": """
+ROW = np.dtype(("f8" if VALUE == 1 else "i8", (2,)))
+
+def rule(attendance, learned):
+    return weights(attendance, 1 + (ROW.base == np.int64))
 """,
     "a random generator": """
 RNG = np.random.default_rng(VALUE)
@@ -536,11 +606,140 @@ def test_shared_values_count_by_what_they_are_and_cycles_end(folder):
     assert identity([one, one]) == identity([[1], [1]])
     assert identity([one, one]) != identity([[1], [2]])
     one.append(one)
+    same: list[object] = [1]
+    same.append([1, same])  # whoever follows it finds 1, 1, 1 ... too
     other: list[object] = [1]
-    other.append([1, other])  # another cycle: twice as long
-    assert identity(one) == identity(one)
+    other.append([2, other])
+    assert identity(one) == identity(same) == identity([1, one])
     assert identity(one) != identity(other)
     assert identity([one, one]) != identity([one, [1]])
+
+
+class Link:
+    """An object that leads to others."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+
+def ring() -> tuple[Link, Link]:
+    """Two objects that lead to each other."""
+    a, b = Link(), Link()
+    a.x, b.y = b, a
+    return a, b
+
+
+def test_an_object_that_its_own_code_uses_is_the_same_as_its_copy(folder):
+    (folder / "my_plugin.py").write_text(
+        "class Step:\n    def __init__(self):\n        self.scale = 1.0\n"
+        "    def __call__(self):\n        return STEP.scale\n\nSTEP = Step()\n"
+    )
+    step = importlib.import_module("my_plugin").STEP
+    assert identity(pickle.loads(pickle.dumps(step))) == identity(step)
+    step.scale = 2.0
+    assert identity(copy.copy(step)) == identity(step)
+
+
+def test_a_circle_may_be_entered_at_any_place():
+    (a, b), (_, other_b) = ring(), ring()
+    assert identity([a, b]) == identity([a, other_b])
+    assert identity(a) != identity(b)
+    last, (c, _) = Link(), ring()
+    last.y = Link(w=last)
+    assert identity([a, Link(w=b)]) != identity([c, last.y])  # w leads to y, and then to x in one and to w in the other
+
+
+def test_a_circle_through_a_set_is_identified():
+    def hook():
+        return len(HOOKS)
+
+    HOOKS.clear()
+    HOOKS.add(hook)
+    alone = identity(hook)
+    HOOKS.add(len)
+    assert identity(hook) != alone
+
+
+HOOKS: set[object] = set()
+
+
+def test_what_is_met_often_is_read_once():
+    """Sixteen objects, each with a set of all before it, lead to 65,536 paths; nested tuples and sets do, too."""
+    objects: list[Link] = []
+    for _ in range(16):
+        objects.append(Link(before=frozenset(objects)))
+    nested: tuple[object, ...] = (1,)
+    sets: frozenset[object] = frozenset((1,))
+    for _ in range(60):
+        nested, sets = (nested, nested), frozenset((sets, frozenset((sets,))))
+    assert identity([objects, nested, sets]) == identity([list(objects), (nested[0], nested[1]), sets])
+
+
+#: Values whose bytes, addresses or texts may differ between processes, or cannot be had.
+ODD = """
+import enum
+import numpy as np
+
+class Rule:
+    pass
+
+class Kind(enum.Flag):
+    A, B = 1, 2
+
+class Plugin:
+    pass
+
+values = [
+    np.longdouble("0.1"), np.array([0.1, 0.2], np.longdouble), slice(None, Rule(), 3), 10 ** 5000,
+    Kind.A | Kind.B, Kind(0),
+    np.array([(1, 2.5)], np.dtype([("a", "i1"), ("b", "f8")], align=True)),
+    np.dtype({"names": ["a", "b"], "formats": ["i4", "i2"], "offsets": [0, 2]}),
+]
+"""
+
+
+@pytest.mark.outside
+def test_a_value_is_the_same_in_every_process(folder):
+    (folder / "my_plugin.py").write_text(ODD)
+    program = (
+        "from my_plugin import values\nfrom qfl_core.runs.plugin_identity import identity\n"
+        "print(*map(identity, values))"
+    )
+    options = {"env": os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}, "check": True, "capture_output": True}
+    there = subprocess.run([sys.executable, "-c", program], **options, text=True).stdout.split()
+    assert there == [identity(value) for value in importlib.import_module("my_plugin").values]
+
+
+def test_numbers_and_flags_differ_by_their_values():
+    class Kind(enum.Flag):
+        A, B = 1, 2
+
+    values = [
+        Kind(0),
+        Kind.A,
+        Kind.A | Kind.B,
+        10**5000,
+        10**5000 + 1,
+        np.longdouble("0.1"),
+        np.float64("0.1"),
+        True,
+        1,
+    ]
+    assert len({identity(value) for value in values}) == len(values)
+
+
+def test_a_method_of_a_dataclass_whose_code_is_in_no_file_is_refused(folder):
+    (folder / "my_plugin.py").write_text(
+        "import dataclasses\n@dataclasses.dataclass\nclass Rule:\n    power: int = 1\n"
+        "    def weigh(self):\n        return self.power\n"
+    )
+    rule = importlib.import_module("my_plugin").Rule
+    identity(rule())
+    found: dict[str, Callable[..., object]] = {}
+    exec(compile("def weigh(self):\n    return 2\n", "<cell>", "exec"), found)
+    rule.weigh = found["weigh"]
+    with pytest.raises(ConfigError, match="weigh cannot be read: define it in a file"):
+        identity(rule())
 
 
 def test_a_builder_of_circuits_needs_no_hash(folder):

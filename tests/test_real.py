@@ -53,8 +53,8 @@ def test_stand_in_and_real_are_compared_part_by_part():
     ]
     text = compared_text(compared(stand_in, real), *claims)
     assert text.startswith(
-        "1 of 2 claims and theory points have the same verdict on stand-in and real data; of 3 parts 1 have, 1 have contrary ones "
-        "(*holds* and *fails*), and for 1 the intervals do not overlap."
+        "1 of 2 claims and theory points have the same verdict on stand-in and real data; of 3 parts 1 have, 1 have "
+        "contrary ones (*holds* and *fails*), and for 1 the intervals do not overlap."
     )
     assert "| 2 | second | holds | fails | **no** |" in text
     assert "| 1b | number 1b | +0.000 [-0.020, +0.020] | +0.030 [+0.010, +0.050] | undecided, real **holds** |" in text

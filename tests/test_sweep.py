@@ -171,6 +171,8 @@ SCRIPT = (
 from qfl_core import ExperimentConfig, register_method
 from qfl_core.runs.sweep import sweep
 
+factor = 3.0  # a text of Slower.update is the same word, and workers have no such global
+
 if __name__ == "__main__":
     register_method("mine", row)
     config = ExperimentConfig.from_dict(SETTINGS).replace(method="mine")

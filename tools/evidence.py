@@ -48,8 +48,9 @@ class Part:
 
     def _marks(self, tables: Tables, row: Mapping[str, Any]) -> str:
         """Return what a reader should know besides: the untrained model passes, too, or other runs differ."""
-        others = {"fresh seeds": tables.fresh.parts["verdict"] if tables.fresh else {}}
-        others["real sample"] = tables("real/claim_parts").set_index("part")["verdict"]
+        others = {"real sample": tables("real/claim_parts").set_index("part")["verdict"]}
+        if tables.fresh:
+            others = {"fresh seeds": tables.fresh.parts["verdict"], **others}
         marks = ["an untrained model passes, too"] if row["untrained"] == row["verdict"] == "holds" else []
         for name, verdicts in others.items():
             if (there := verdicts.get(self.name)) not in (row["verdict"], "missing", None):

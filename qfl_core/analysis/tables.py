@@ -150,8 +150,8 @@ def beside_paper(rounds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             parts.append(found)
     table = pd.concat(parts, ignore_index=True)
     table["method"] = [method_named(name).label for name in table["method"]]
-    for name, ends in _INSIDE.items():
-        table[name] = table["paper"].between(*(table[end] for end in ends)).where(table["paper"].notna())
+    for name, (low, high) in _INSIDE.items():
+        table[name] = table["paper"].between(table[low], table[high]).where(table["paper"].notna())
     return table[["track", "metric", "method", "mean", "low", "high", *_OF_RUNS, "seeds", "paper", *_INSIDE]]
 
 

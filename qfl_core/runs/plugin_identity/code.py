@@ -35,6 +35,18 @@ _SILENT = {
     "__doc__", "__firstlineno__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__",
     "__slotnames__", "__static_attributes__", "__weakref__", "_abc_impl", "_is_protocol", "_is_runtime_protocol",
 }  # fmt: skip
+#: Methods that Python writes for dataclasses and named tuples.
+_WRITTEN = {
+    "__init__", "__new__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__replace__",
+    "__setattr__", "__delattr__", "__getstate__", "__setstate__", "__getnewargs__", "_make", "_replace", "_asdict",
+}  # fmt: skip
+#: Globals of every module that Python sets; some hold paths.
+_OF_MODULES = {
+    "__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__path__",
+    "__builtins__", "__annotations__", "__annotate__",
+}  # fmt: skip
+#: What a function calls to find a global by a text.
+_BY_TEXT = {"globals", "vars", "locals", "getattr", "eval", "exec"}
 _DESCRIPTORS = (
     types.MemberDescriptorType,
     types.GetSetDescriptorType,
@@ -147,7 +159,7 @@ class Reader(Values):
             if fields := found.pop("__dataclass_fields__", None):
                 found |= {f"field {one.name}": (one.default, one.default_factory) for one in fields.values()}
             if dataclasses.is_dataclass(value) or hasattr(value, "_field_defaults"):  # Python wrote methods for it
-                found = {name: item for name, item in found.items() if not _is_generated(item)}
+                found = {name: item for name, item in found.items() if not _is_generated(name, item)}
             self.read_named("attribute", found)
 
     def _read_module(self, module: types.ModuleType, used: Collection[str] | None) -> None:
@@ -219,11 +231,11 @@ def _closure(value: types.FunctionType) -> dict[str, object]:
     return found
 
 
-def _is_generated(item: object) -> bool:
+def _is_generated(name: str, item: object) -> bool:
     """Return whether Python wrote a method from a class's fields, as it does for dataclasses and named tuples."""
     item = getattr(item, "__func__", item)
     item = getattr(item, "__wrapped__", item)
-    return isinstance(item, types.FunctionType) and item.__code__.co_filename.startswith("<")
+    return name in _WRITTEN and isinstance(item, types.FunctionType) and item.__code__.co_filename.startswith("<")
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -240,14 +252,14 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """Return the globals that a function may read. Names such as ``__file__`` are left out: they hold paths."""
+    """Return the globals that a function may read, but for those that Python sets in every module."""
     found = {
         str(step.argval)
         for one in _codes(code)
         for step in dis.get_instructions(one)
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }
-    return {name for name in found | _quoted_names(code) if not (name.startswith("__") and name.endswith("__"))}
+    return (found | (_quoted_names(code) if found & _BY_TEXT else set())) - _OF_MODULES
 
 
 def _imports(code: types.CodeType) -> Iterator[tuple[str, Sequence[str], int]]:

@@ -1,50 +1,90 @@
-"""A digest that grows while values are read, and the place where the reading is: a refusal names it."""
+"""Collect the pieces of a value and of all that it leads to, and refuse what cannot be identified."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from qfl_core.base.errors import ConfigError
 
 
-class Digest:
-    """The SHA-256 of all pieces that were written. An object is written as the digest of its own content.
+@dataclass
+class _Node:
+    """One value: the pieces that are its own, and the numbers of the values that it leads to."""
 
-    So it does not matter whether two equal values are one object or two, which differs between processes: a copy that
-    another process gets has attributes of its own, where the original shared them with a global.
+    ordered: bool = True
+    children: list[int] = field(default_factory=list)
+    own: Any = field(default_factory=hashlib.sha256)
+
+    def label(self, labels: list[bytes]) -> bytes:
+        """Return the digest of the own pieces and of the children's labels; of a set, the order does not count."""
+        children = [labels[child] for child in self.children]
+        return hashlib.sha256(self.own.digest() + b"".join(children if self.ordered else sorted(children))).digest()
+
+
+class Digest:
+    """The SHA-256 of all pieces that were written, by value.
+
+    Values may lead to each other in circles, and one object may be met in many places. Another process has copies of
+    some of them: a copied attribute is no longer the object that a global holds. So the digest depends on what can be
+    seen by following the values from the first one, and not on which of them are one object. Every value is a node. Its
+    label, at first the digest of its own pieces, is renewed from its children's labels until no more values can be told
+    apart. This is the refinement of partitions that finds equal states of an automaton.
     """
 
     def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-        self._open: dict[object, int] = {}  # what is being read, with its depth
-        self._read: dict[object, tuple[str, object]] = {}  # digests; the objects stay, because addresses are the keys
+        self._node = _Node()  # the one that is being read
+        self._nodes = [self._node]
+        self._numbers: dict[object, tuple[int, object]] = {}  # the objects stay, because addresses are the keys
         self._trail: list[str] = []
 
     def hexdigest(self) -> str:
-        """Return the digest of what was written so far."""
-        return self._sha.hexdigest()
+        """Return the digest, as hexadecimal text."""
+        told_apart, labels = 0, [node.own.digest() for node in self._nodes]
+        finer = [node.label(labels) for node in self._nodes]
+        while len(set(labels)) > told_apart:
+            told_apart, labels = len(set(labels)), finer
+            finer = [node.label(labels) for node in self._nodes]
+        # Every label with the labels of its children: equal texts mean equal graphs, wherever the refinement ended.
+        graph = sorted({label + then for label, then in zip(labels, finer, strict=True)})
+        return hashlib.sha256(labels[0] + b"".join(graph)).hexdigest()
 
-    def write(self, what: str, content: str | bytes = b"") -> None:
-        """Add a piece to the digest. Its length is in front, so two pieces never read like one."""
-        content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-        self._sha.update(f"{what} {len(content)}:".encode())
-        self._sha.update(content)
+    def write(self, what: str, content: bytes | str = b"") -> None:
+        """Write one piece: what it is, and its content, which begins with its length."""
+        content = content.encode() if isinstance(content, str) else content
+        self._node.own.update(f"{what} {len(content)}:".encode())
+        self._node.own.update(content)
 
     def write_object(self, key: object, value: object, read: Callable[[], None]) -> None:
-        """Write the digest of what ``read`` writes, once per object. A cycle ends in the distance to its beginning."""
-        if key in self._open:
-            self.write("cycle", str(len(self._open) - self._open[key]))
+        """Write a value that ``read`` reads into a node of its own; it is read once, wherever it is met again."""
+        self.write("object")
+        if key in self._numbers:
+            self._node.children.append(self._numbers[key][0])
             return
-        if key not in self._read:
-            around, self._sha = self._sha, hashlib.sha256()
-            self._open[key] = len(self._open)
+        self._numbers[key] = (len(self._nodes), value)
+        with self._child():
             read()
-            del self._open[key]
-            self._read[key] = (self._sha.hexdigest(), value)
-            self._sha = around
-        self.write("object", self._read[key][0])
+
+    def write_set(self, members: Iterable[Callable[[], None]]) -> None:
+        """Write what each of these reads, whose order does not count, because it differs between processes."""
+        with self._child(ordered=False):
+            self.write("set")
+            for read in members:
+                with self._child():
+                    read()
+
+    @contextmanager
+    def _child(self, ordered: bool = True) -> Iterator[None]:
+        """Write into a new node, a child of the one that is being read."""
+        parent = self._node
+        parent.children.append(len(self._nodes))
+        self._node = _Node(ordered)
+        self._nodes.append(self._node)
+        yield
+        self._node = parent
 
     @contextmanager
     def inside(self, place: str) -> Iterator[None]:

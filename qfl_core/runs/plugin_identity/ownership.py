@@ -19,8 +19,11 @@ def is_package(module: str | None) -> bool:
 
 
 def is_standard(module: str | None) -> bool:
-    """Return whether a module comes with Python."""
-    return _top(module) in sys.stdlib_module_names
+    """Return whether a module comes with Python, and is not a user's file of the same name."""
+    if _top(module) not in sys.stdlib_module_names:
+        return False
+    file = loaded_file(_top(module))
+    return file is None or not is_own(file)
 
 
 def is_library(module: str | None) -> bool:

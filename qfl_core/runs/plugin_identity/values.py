@@ -6,6 +6,7 @@ import enum
 import functools
 import logging
 import os
+import pickle
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,9 @@ from qfl_core.runs.plugin_identity.ownership import is_own_class
 _SINGLE = (None, Ellipsis, NotImplemented)
 _NUMBERS = (int, float, complex)
 _PLAIN = (str, bytes, *_NUMBERS)
-_MUTABLE = (list, dict, set, bytearray, np.ndarray, types.MappingProxyType)
+_CONTAINERS = (list, tuple, dict, set, frozenset, bytearray, np.ndarray, types.MappingProxyType)
+#: Functions that remember their results, made by ``functools.lru_cache`` and ``functools.cache``.
+_REMEMBERING = type(functools.lru_cache(len))
 #: Descriptors that hold functions, and the attributes that hold them.
 _HOLDERS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
@@ -52,15 +55,18 @@ class Values(Digest, ABC):
     def read(self, value: object) -> None:
         """Read any value."""
         kind = type(value)
-        if any(value is one for one in _SINGLE) or kind in (*_PLAIN, bool, range, slice):
+        if any(value is one for one in _SINGLE) or kind in (str, bytes, float, complex, bool, range):
             self.write(kind.__name__, ascii(value))
+        elif type(value) is int:
+            self.write("int", hex(value))  # Python refuses to write many decimal digits
+        elif isinstance(value, slice):
+            self.write("slice")
+            self.read((value.start, value.stop, value.step))
         elif isinstance(value, np.generic) and not value.dtype.hasobject:
-            self.read(value.dtype)
-            self.write("number", value.tobytes())
+            self.write("number")
+            self._read_array(np.asarray(value))
         elif isinstance(value, np.dtype):
-            self.write("dtype", ascii(value.descr if value.names else value.str))
-        elif kind in (tuple, frozenset) or (isinstance(value, np.ndarray) and _is_plain(value)):
-            self._read_content(value)  # each time anew, because Python may share equal constants
+            self._read_dtype(value)
         elif _is_type_hint(value):
             self.write("type hint", repr(value))
         elif isinstance(value, types.ModuleType):
@@ -81,7 +87,7 @@ class Values(Digest, ABC):
         kind = type(value)
         if id(value) in _TABLES:
             self.write("table", _TABLES[id(value)])
-        elif kind in _MUTABLE:
+        elif kind in _CONTAINERS:
             self._read_content(value)
         elif kind in _HOLDERS:
             self.write(kind.__name__)
@@ -89,7 +95,9 @@ class Values(Digest, ABC):
                 self.read(getattr(value, name))
         elif isinstance(value, enum.Enum):
             self.read(kind)
-            self.write("member", value.name)
+            self.write("member", str(value.name))
+            self.read(value.value)
+            self.read_named("attribute", {name: item for name, item in vars(value).items() if name[:1] != "_"})
         elif isinstance(value, logging.Logger):
             self.write("logger", value.name)
         elif not self.read_code(value):
@@ -97,35 +105,59 @@ class Values(Digest, ABC):
 
     def _read_content(self, value: object) -> None:
         """Read what a container, an array or a plain value holds."""
-        if isinstance(value, (tuple, list)):
-            self.write("tuple" if isinstance(value, tuple) else "list", str(len(value)))
-            for item in value:
-                self.read(item)
+        # The methods are the containers' own, because a user's subclass may give something else than it holds.
+        if isinstance(value, tuple):
+            self._read_sequence("tuple", tuple.__iter__(value))
+        elif isinstance(value, list):
+            self._read_sequence("list", list.__iter__(value))
         elif isinstance(value, (dict, types.MappingProxyType)):
-            self.write("entries", str(len(value)))
-            for key, item in value.items():
+            entries = dict.items(value) if isinstance(value, dict) else value.items()
+            self.write("entries", str(len(entries)))
+            for key, item in entries:
                 self.read(key)
                 with self.inside(f"entry {key!r}" if isinstance(key, (str, int)) else "an entry"):
                     self.read(item)
         elif isinstance(value, (set, frozenset)):
-            self.write("set", str(len(value)))
-            # The order of a set differs between processes; the order of its members' own digests does not.
-            for _, item in sorted(((type(self)().digest(item), item) for item in value), key=lambda pair: pair[0]):
-                self.read(item)
+            members = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+            self.write_set(functools.partial(self.read, item) for item in members)
         elif isinstance(value, np.ndarray):
-            self.read(value.dtype)
-            self.write("shape", ascii(value.shape))
-            if value.dtype.hasobject:
-                self.read(value.ravel().tolist())
-            else:
-                self.write("bytes", np.ascontiguousarray(value).tobytes())
+            self._read_array(value)
         elif isinstance(value, (bytes, bytearray)):
             self.write("bytes", bytes(value))
         elif isinstance(value, str):
             self.write("str", str.__str__(value))
+        elif isinstance(value, int):
+            self.read(int.__pos__(value))
+        elif isinstance(value, float):
+            self.read(float.__pos__(value))
+        elif isinstance(value, complex):
+            self.read(complex.__pos__(value))
+
+    def _read_sequence(self, what: str, items: Iterator[object]) -> None:
+        held = list(items)
+        self.write(what, str(len(held)))
+        for item in held:
+            self.read(item)
+
+    def _read_array(self, value: np.ndarray) -> None:
+        """Read an array: its type, its shape and its numbers, without the bytes between them that mean nothing."""
+        self._read_dtype(value.dtype)
+        self.write("shape", ascii(value.shape))
+        if value.dtype.names is not None:
+            for name in value.dtype.names:
+                self._read_array(value[name])
+        elif value.dtype.hasobject or value.dtype.char in "gG":  # a long double has such bytes
+            self.read([item if value.dtype.hasobject else repr(item) for item in value.ravel()])
         else:
-            plain = next(kind for kind in _NUMBERS if isinstance(value, kind))
-            self.write(plain.__name__, plain.__repr__(value))
+            self.write("bytes", np.ascontiguousarray(value).tobytes())
+
+    def _read_dtype(self, value: np.dtype) -> None:
+        self.write("dtype", f"{value.str} {value.itemsize} {value.shape}")
+        if value.subdtype is not None:
+            self._read_dtype(value.base)
+        for name, (kind, offset, *_) in (value.fields or {}).items():
+            self.write("field", ascii((name, offset)))
+            self._read_dtype(kind)
 
     def _read_instance(self, value: object) -> None:
         kind = type(value)
@@ -138,12 +170,17 @@ class Values(Digest, ABC):
         self.read(kind)
         if is_own_class(kind):
             self.read_named("attribute", _attributes(value))
-            if isinstance(value, (*_PLAIN, *_MUTABLE, tuple, frozenset)):
+            if isinstance(value, (*_PLAIN, *_CONTAINERS)):
                 self._read_content(value)
             elif not all(is_own_class(base) or _is_stateless(base) for base in kind.__mro__):
                 self._read_reduced(value)
-        elif isinstance(wrapped := getattr(value, "__wrapped__", None), types.FunctionType):
-            self.read(wrapped)  # lru_cache and its like hold a function and what they remember of its results
+        elif isinstance(value, _REMEMBERING):
+            kept = {"__wrapped__": value.__wrapped__, **vars(value)}
+            self.read_named(
+                "attribute", {name: kept[name] for name in kept.keys() - set(functools.WRAPPER_ASSIGNMENTS)}
+            )
+        elif kind.__module__.startswith("numba.") and hasattr(value, "py_func") and hasattr(value, "targetoptions"):
+            self.read((value.py_func, value.targetoptions))  # the rest is what it remembers of compiling
         else:
             self._read_reduced(value)
 
@@ -167,20 +204,24 @@ class Values(Digest, ABC):
 
 
 def _attributes(value: object) -> dict[str, object]:
-    """Return the attributes of an object, and what its ``__slots__`` hold; a cached property is no state."""
+    """Return the attributes of an object and what its ``__slots__`` hold, but not what cached properties computed."""
     found = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         for name, member in vars(kind).items():
             if isinstance(member, types.MemberDescriptorType):
                 with suppress(AttributeError):  # the slot is empty
                     found[f"{kind.__qualname__}.{name}"] = member.__get__(value, kind)
-            elif isinstance(member, functools.cached_property):
+            elif isinstance(member, functools.cached_property) and _is_result(found.get(name), member, value):
                 found.pop(name, None)
     return found
 
 
-def _is_plain(value: np.ndarray) -> bool:
-    return type(value) is np.ndarray and not value.dtype.hasobject
+def _is_result(kept: object, member: functools.cached_property[object], owner: object) -> bool:
+    """Return whether a cached property holds what it computes, and not a value that somebody has set instead."""
+    try:
+        return pickle.dumps(member.func(owner)) == pickle.dumps(kept)
+    except Exception:  # what cannot be computed or copied is not compared
+        return True
 
 
 def _is_type_hint(value: object) -> bool:
