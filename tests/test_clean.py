@@ -7,6 +7,7 @@ import pytest
 from planted import planted_splits, small
 from scipy import stats
 
+from qfl_core.analysis.untrained import UNTRAINED
 from qfl_core.base.errors import RunError
 from qfl_core.config import load_profile
 from qfl_core.data.splits import Split, Splits
@@ -161,4 +162,20 @@ def test_the_clean_table_sets_methods_beside_the_references(tmp_path):
     for axis, metric in zip(figure.axes, ("accuracy", "balanced_accuracy", "roc_auc"), strict=False):
         drawn = {line.get_label(): line.get_ydata()[0] for line in axis.lines if line.get_label() in REFERENCE_LINES}
         assert drawn == pytest.approx(study.references(metric) | clean.means(metric)), metric
+    plt.close(figure)
+
+
+def test_score_axes_begin_at_round_1_and_tell_what_lies_far_below():
+    rounds = pd.DataFrame({"round": [0, 1, 2], "mean": [0.48, 0.85, 0.93], "low": [0.4, 0.83, 0.92]})
+    curves = rounds.assign(high=rounds["mean"] + 0.01, method="duqfl-prox")
+    untrained = curves.assign(method=UNTRAINED, mean=0.48)
+    references = {"majority class": 0.5, "logistic regression": 0.95}
+    figure, (far, near) = plt.subplots(1, 2)
+    studies._clean_curves(far, pd.concat([curves, untrained]), references, "far")
+    assert 0.82 < far.get_ylim()[0] < 0.83
+    assert 0.95 < far.get_ylim()[1] < 0.96
+    assert [text.get_text() for text in far.texts] == ["below: majority class 0.50, untrained 0.48"]
+    studies._clean_curves(near, curves, references | {"majority class": 0.82}, "near")
+    assert near.get_ylim()[0] < 0.82
+    assert not near.texts
     plt.close(figure)

@@ -16,7 +16,7 @@ from qfl_core.algorithm.controller import gamma
 from qfl_core.base.errors import AnalysisError, ConfigError
 from qfl_core.config import COMMAND_KEYS, load_profile
 from qfl_core.extras.pretrained import pretrained_phi
-from qfl_core.figures.controllers import TUNED_END, controller_curves, controller_rates, task_title
+from qfl_core.figures.controllers import LINES, MEANS, TUNED_END, controller_curves, controller_rates, task_title
 from qfl_core.runs.experiment import train
 from qfl_core.studies.controllers import METHODS, Plan, Tables, compare, complete_comparison
 from qfl_core.studies.controllers import features as feature_study
@@ -51,6 +51,7 @@ from qfl_core.studies.controllers.plan import (
 )
 from qfl_core.studies.controllers.probe import Probe, train_probes
 from qfl_core.studies.controllers.score import area, final, first_reach, height, values, with_tuned
+from qfl_core.studies.controllers.tables import PLACES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 ENDS = np.array([0.0, 10.0, 20.0, 30.0])
@@ -474,6 +475,7 @@ def test_the_figures_show_every_task_and_start(done):
     assert titles == ["BAF", "Breast cancer", "Breast cancer, noisy"]
     names = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     assert names >= {CONSTANT, TUNED_END, ONLINE, OFFLINE, BOTH, "95 % of logistic regression"}
+    assert "seeds: 2, noisy 2" in figure.get_supxlabel()
     plt.close(figure)
     figure = controller_rates(tables).draw()
     titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
@@ -481,6 +483,41 @@ def test_the_figures_show_every_task_and_start(done):
     assert titles[0] == "Learning rate η, Breast cancer, start 0.02"
     plt.close(figure)
     assert task_title("genome-clean, noisy") == "Genome clean, noisy"
+
+
+def test_a_line_ends_at_a_dot_where_its_runs_end_and_the_footer_names_those_that_go_on():
+    tables = complete_comparison()
+    figure = controller_curves(tables).draw("controllers_curves_genome")
+    (axis,) = figure.axes
+    lines = {line.get_label(): line.get_xdata()[-1] for line in axis.lines if len(line.get_xdata()) > 2}
+    dots = {line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"}
+    scores = tables.scores[tables.scores["task"] == "genome"]
+    spent = scores.groupby("method")["spent"].mean()
+    assert lines == pytest.approx(spent[list(lines)].clip(upper=PLACES[-1]).to_dict())
+    assert dots == {place for place in lines.values() if place < PLACES[-1]}
+    footer = figure.get_supxlabel()
+    assert f"{PAPER}: runs go on to 2.9" in footer
+    assert "seeds: 30, noisy 12" in footer
+    assert f"{ONLINE}: runs" not in footer
+    plt.close(figure)
+
+
+def test_no_two_lines_of_the_figure_differ_in_colour_alone_but_those_with_a_place_of_their_own():
+    solid = [method for method, line in LINES.items() if line.get("linestyle", "-") == "-"]
+    assert solid == [PAPER, ONLINE, OFFLINE]
+    dashes = [str(line["linestyle"]) for method, line in LINES.items() if method not in solid]
+    assert len(set(dashes)) == len(dashes)
+
+
+def test_the_footer_of_the_rates_tells_their_means_and_the_bound_of_eta_where_a_line_touches_it():
+    rates = controller_rates(complete_comparison())
+    figure = rates.draw()
+    assert MEANS in figure.get_supxlabel()
+    assert "η is clipped at its bound of 1" in figure.get_supxlabel()
+    plt.close(figure)
+    delta = rates.draw("controllers_rates_delta_1")
+    assert "clipped" not in delta.get_supxlabel()
+    plt.close(delta)
 
 
 def test_the_command_writes_tables_page_and_figures(done, tmp_path, monkeypatch, capsys):

@@ -90,8 +90,33 @@ def test_frozen_controllers_keep_their_rates_and_learnt_ones_move_them(profile, 
     told = [text.get_text() for text in panels[-1].texts]
     assert len(told) == 3 * len(found.traces)  # across clients, unfolds, rounds
     eta = found.variations().query("rate == 'eta' and across == 'rounds'")["mean"]
-    assert {text.split(" / ")[0] for text in told} >= {significant(value, 2) for value in eta}
+    assert {text.split(" / ")[0] for text in told} >= {significant(value, 2) for value in eta if value >= 0.1}
     plt.close(figure)
+
+
+def test_a_bar_is_cut_where_it_alone_would_set_the_scale_and_a_number_tells_its_end():
+    lows = [-0.67, -0.08, -0.008, -0.004, -0.001]
+    table = pd.DataFrame({"track": "baf", "level": list("abcde"), "mean": [-0.07, -0.02, 0, 0, 0], "low": lows})
+    table = table.assign(high=0.01, margin=0.02, verdict="absent")
+    shown = studies._shown(table)
+    assert shown["from"].tolist() == pytest.approx([-0.096, *lows[1:]])  # a little longer than the longest of the rest
+    assert shown["to"].tolist() == table["high"].tolist()
+    figure, axis = plt.subplots()
+    studies._gains(axis, shown, ("baf",), dict(zip("abcde", "abcde", strict=True)), "gains")
+    assert [text.get_text() for text in axis.texts if text.get_text() != "absent"] == ["−0.67"]
+    assert axis.get_xlim()[0] > -0.12
+    plt.close(figure)
+    alike = studies._shown(table.assign(low=-0.67, high=0.5))
+    assert not studies._cut(alike).any(axis=None)  # where most are long, the axis is
+
+
+def test_the_profile_s_own_level_is_known_where_its_runs_have_the_profile_s_settings(profile, tmp_path):
+    plain = load_profile("smoke")
+    runs = SECTION | {"settings": {}, "clients": [2, plain.config("baf").clients], "seeds": [0]}
+    found = sensitivity_study(plain, runs, "clients", tmp_path)
+    assert studies.own_levels(found) == {"baf": plain.config("baf").clients}
+    changed = sensitivity_study(profile, SECTION | {"mu": [0, 0.01]}, "mu", tmp_path)
+    assert studies.own_levels(changed) == {}
 
 
 def planted(shifts: dict[str, float]) -> ControllerStudy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,10 @@ from qfl_core.algorithm.methods import method_named
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.analysis.margins import of_metric
 from qfl_core.analysis.untrained import LEVEL_FACT, START_FACT, UNTRAINED
-from qfl_core.base.numbers import counted, rounded, significant, span
-from qfl_core.config import CLEAN
+from qfl_core.analysis.untrained import level as untrained_level
+from qfl_core.base.errors import ConfigError
+from qfl_core.base.numbers import counted, number, rounded, significant, span
+from qfl_core.config import CLEAN, load_profile
 from qfl_core.figures.controller import RateScale, rate_axis, rate_scales
 from qfl_core.figures.results import BANDS, BARS, curves_of, method_curves, reference_lines, trained
 from qfl_core.figures.sheet import Panel, Sheet
@@ -38,6 +41,9 @@ from qfl_core.figures.style import (
 )
 from qfl_core.studies.clean import SHARE, CleanStudy, EncodingSearch, with_executions
 from qfl_core.studies.sensitivity import METHOD, METRICS, ControllerStudy, Sensitivity
+
+#: The reference that knows nothing but which class is more frequent.
+MAJORITY = "majority class"
 
 
 def clean_track(clean: CleanStudy, name: str) -> Sheet:
@@ -75,14 +81,42 @@ def clean_track(clean: CleanStudy, name: str) -> Sheet:
 
 def _clean_references(clean: CleanStudy, metric: str) -> dict[str, float]:
     """Return what each reference scores: the majority class, which the study's own tables leave out, and its own."""
-    majority = "majority class"
-    return {majority: clean.study.references(metric)[majority], **clean.means(metric)}
+    return {MAJORITY: clean.study.references(metric)[MAJORITY], **clean.means(metric)}
 
 
 def _clean_curves(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
     method_curves(axis, curves)
     reference_lines(axis, references)
     axis.set(title=title, ylabel="score" if references else "lower is better")
+    if references:
+        _from_round_1(axis, curves, references)
+
+
+#: What is scored without training. Where a line would make the axis longer by this share, its score is written instead.
+_WITHOUT_TRAINING = (MAJORITY, UNTRAINED)
+_WORTH_SHOWING = 0.25
+
+
+def _from_round_1(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float]) -> None:
+    """Let the y axis cover the rounds from the first and what was trained, so that their differences are visible.
+
+    Round 0 and what is scored without training often lie far below: their scores are written at the lower edge.
+    """
+    later = curves[(curves["round"] > 0) & (curves["method"] != UNTRAINED)]
+    levels = {**references, UNTRAINED: untrained_level(curves, "mean")}
+    without = {name: levels[name] for name in _WITHOUT_TRAINING if not np.isnan(levels[name])}
+    taught = [value for name, value in references.items() if name not in without]
+    ends = [*later["low"].dropna(), *later["high"].dropna(), *later["mean"], *taught]
+    low, high = min(ends), max(ends)
+    reach = low - _WORTH_SHOWING * (high - low)
+    ends += [value for value in without.values() if value >= reach]
+    low, high = min(ends), max(ends)
+    axis.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    below = [f"{name} {number(value, 2)}" for name, value in without.items() if value < reach]
+    if below:
+        place: Look = {"transform": axis.transAxes, "ha": "right", "va": "bottom", "fontsize": 7}
+        look: Look = {"color": "0.3", "bbox": {"color": "white", "pad": 1}}
+        axis.text(0.98, 0.03, f"below: {', '.join(below)}", **place, **look)
 
 
 def _executions(axis: Axes, means: pd.DataFrame, goal: float, score: str, title: str) -> None:
@@ -152,7 +186,7 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
 
     Scores of the global model have the untrained model's as a line, in the colour of the track.
     """
-    table = steady(found.table())
+    table, own = steady(found.table()), own_levels(found)
     names = {metric: f"sensitivity_{found.name}_{metric.removeprefix('test_')}" for metric in METRICS}
     panels = {
         name: partial(
@@ -160,6 +194,8 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
             table=table[table["metric"] == metric],
             title=titled(METRICS[metric], *found.studies),
             label=label,
+            own=own,
+            ylabel="lower is better" if metric.endswith("gap") else "score",
             untrained={} if metric.endswith("gap") else found.start(metric),
         )
         for metric, name in names.items()
@@ -169,7 +205,32 @@ def sensitivity(found: Sensitivity, label: str) -> Sheet:
     return Sheet(f"sensitivity_{found.name}", panels, told, size=(2.7, 2.75), notes=notes)
 
 
-def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str, untrained: Mapping[str, float]) -> None:
+def own_levels(found: Sensitivity) -> dict[str, Any]:
+    """Return by track the level at which the runs have exactly the settings of the profile that they are named after.
+
+    A track without such a level is left out, and all are where settings of the profile were changed for the runs.
+    """
+    own = {}
+    for track, levels in found.studies.items():
+        for level, study in levels.items():
+            config = study.runs[0].config
+            with suppress(ConfigError):  # of a profile from another folder nothing is known
+                profile = load_profile(study.profile)
+                changed = (profile.section("sensitivity", {}).get("settings") or {}).get(track, {})
+                if config == profile.config(track, method=config.method, seed=config.seed, **changed):
+                    own[track] = level
+    return own
+
+
+def _levels(
+    axis: Axes,
+    table: pd.DataFrame,
+    title: str,
+    label: str,
+    own: Mapping[str, Any],
+    ylabel: str,
+    untrained: Mapping[str, float],
+) -> None:
     levels = list(dict.fromkeys(table["level"]))
     tracks = list(dict.fromkeys(table["track"]))
     for offset, track in zip(offsets(len(tracks), 0.06), tracks, strict=True):
@@ -178,11 +239,20 @@ def _levels(axis: Axes, table: pd.DataFrame, title: str, label: str, untrained: 
         half = half_width(mine)
         style = {"fmt": f"{TRACK_MARKERS[track]}-", "color": TRACK_COLOURS[track], "markersize": 4, "linewidth": 1.2}
         axis.errorbar(x, mine["mean"], yerr=half, capsize=2, label=track_title(track), **style)
+        ringed = mine[mine["level"] == own[track]] if track in own else mine[:0]
+        if len(ringed):
+            places = [levels.index(level) + offset for level in ringed["level"]]
+            axis.plot(places, ringed["mean"], "o", label="the profile's own level", **_RING)
     untrained_by_track(axis, untrained)
     axis.set_xticks(
         range(len(levels)), [significant(level, 6) if isinstance(level, int | float) else level for level in levels]
     )
-    axis.set(title=title, xlabel=label, ylabel="")
+    axis.yaxis.set_major_locator(MaxNLocator(5, min_n_ticks=4))
+    axis.set(title=title, xlabel=label, ylabel=ylabel)
+
+
+#: The mark around the profile's own level.
+_RING: Look = {"markersize": 9, "markerfacecolor": "none", "color": "0.1", "markeredgewidth": 0.8}
 
 
 def untrained_by_track(axis: Axes, levels: Mapping[str, float]) -> None:
@@ -195,85 +265,148 @@ def untrained_by_track(axis: Axes, levels: Mapping[str, float]) -> None:
 
 def controller_learning(found: ControllerStudy) -> Sheet:
     """Return what learnt controllers gain over a frozen one, the learning rates they end with, and how these vary."""
-    tracks = tuple(found.studies)
-    panels: dict[str, Panel] = {
-        f"controller_gain_{metric.removeprefix('test_')}": partial(
-            _gains, gains=steady(found.gains(metric)), tracks=tracks, title=titled(title, *tracks)
-        )
+    tracks, rows = tuple(found.studies), _row_names(found)
+    gains = {
+        f"controller_gain_{metric.removeprefix('test_')}": (titled(title, *tracks), _shown(steady(found.gains(metric))))
         for metric, title in METRICS.items()
         if metric != "train_test_gap"
+    }
+    panels: dict[str, Panel] = {
+        name: partial(_gains, gains=table, tracks=tracks, rows=rows, title=title)
+        for name, (title, table) in gains.items()
     }
     rates = steady(found.rates())
     first = next(iter(found.studies[tracks[0]].values()))
     scale = rate_scales(first.runs[0].config, rates)["eta"]
-    panels["controller_final_eta"] = partial(_final_eta, rates=rates, tracks=tracks, scale=scale)
+    panels["controller_final_eta"] = partial(_final_eta, rates=rates, tracks=tracks, rows=rows, scale=scale)
     varies = steady(found.variations())[["track", "level", "across", "rate", "mean"]]
-    panels["controller_variation"] = partial(_variation, table=varies, tracks=tracks)
-    told = (*found.facts, method_named(METHOD).label)
-    notes = {name: (BARS,) for name in panels if name.startswith("controller_gain")}
-    return Sheet("controller_learning", panels, told, size=(4.0, 2.65), columns=3, notes=notes)
+    panels["controller_variation"] = partial(_variation, table=varies, tracks=tracks, rows=rows)
+    told = (
+        *found.facts,
+        method_named(METHOD).label,
+        *(("own: the setting of the profile",) if own_levels(found) else ()),
+    )
+    notes = {name: (BARS, *((ARROWS,) if _cut(table).any(axis=None) else ())) for name, (_, table) in gains.items()}
+    return Sheet("controller_learning", panels, told, size=(4.4, 2.75), columns=3, notes=notes)
 
 
-def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], title: str) -> None:
+def _row_names(found: ControllerStudy) -> dict[str, str]:
+    """Return what a row calls each level, with the tracks whose own setting it is in the profile."""
+    levels = dict.fromkeys(str(level) for studies in found.studies.values() for level in studies)
+    own, names = own_levels(found), {}
+    for level in levels:
+        tracks = [track_title(track) for track, mine in own.items() if mine == level]
+        told = [f"(own: {', '.join(tracks)})"] if tracks else []
+        names[level] = "\n".join([level.replace(", ", ",\n", 1), *told])
+    return names
+
+
+#: An interval is cut where it reaches more than so many times as far from 0 as what is shown without it.
+_LONGEST = 3.0
+ARROWS = "arrow: the bar goes on to the number"
+
+
+def _shown(gains: pd.DataFrame) -> pd.DataFrame:
+    """Add what is drawn of each interval, ``from`` and ``to``: one that is much longer than most is cut.
+
+    The axis reaches to all means, to half of the intervals and to the margin at least. The other intervals make it
+    longer, the shortest first, as long as each needs at most :data:`_LONGEST` times what is there; those that are left
+    end soon after it.
+    """
+    ends = gains[["low", "high"]].abs().to_numpy()
+    reach = max(gains["margin"].max(), gains["mean"].abs().max(), float(np.median(ends.max(axis=1))))
+    for end in np.sort(ends.ravel()):
+        if end > _LONGEST * reach:
+            reach *= 1.2
+            break
+        reach = max(reach, end)
+    return gains.assign(**{"from": gains["low"].clip(lower=-reach), "to": gains["high"].clip(upper=reach)})
+
+
+def _cut(gains: pd.DataFrame) -> pd.DataFrame:
+    """Return which ends of the intervals are cut, one column per end."""
+    return pd.DataFrame({"from": gains["from"] > gains["low"], "to": gains["to"] < gains["high"]})
+
+
+def _gains(axis: Axes, gains: pd.DataFrame, tracks: tuple[str, ...], rows: Mapping[str, str], title: str) -> None:
     levels = list(dict.fromkeys(gains["level"]))
     for offset, track in zip(offsets(len(tracks), 0.25), tracks, strict=True):
         mine = gains[gains["track"] == track]
-        y = [levels.index(level) + offset for level in mine["level"]]
-        ends = np.abs(mine[["low", "high"]].to_numpy().T - mine["mean"].to_numpy())
-        style = {
-            "fmt": TRACK_MARKERS[track],
-            "color": TRACK_COLOURS[track],
-            "markersize": 3.5,
-            "linewidth": 1,
-            "label": track_title(track),
-        } | _fill(track)
+        y = np.array([levels.index(level) + offset for level in mine["level"]])
+        ends = np.abs(mine[["from", "to"]].to_numpy().T - mine["mean"].to_numpy())
+        style = _track_look(track) | {"markersize": 3.5, "linewidth": 1, "label": track_title(track)}
         axis.errorbar(mine["mean"], y, xerr=ends, **style)
         beside: Look = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
         for place, row in zip(y, mine.itertuples(), strict=True):
             axis.annotate(str(row.verdict), (1.02, place), fontsize=7, color=TRACK_COLOURS[track], **beside)
+        for end, bound, mark in (("from", "low", "<"), ("to", "high", ">")):
+            cut = _cut(mine)[end].to_numpy()
+            axis.plot(mine[end][cut], y[cut], mark, color=TRACK_COLOURS[track], markersize=4)
+            for place, at, value in zip(y[cut], mine[end][cut], mine[bound][cut], strict=True):
+                above: Look = {"xytext": (0, 3), "textcoords": "offset points", "va": "bottom", "fontsize": 7}
+                side = "left" if end == "from" else "right"
+                axis.annotate(
+                    significant(value, 2).replace("-", "−"), (at, place), ha=side, color=TRACK_COLOURS[track], **above
+                )
     axis.axvline(0, color="0.3", linewidth=0.8)
     axis.xaxis.set_major_locator(MaxNLocator(4))
-    _level_rows(axis, levels)
+    _level_rows(axis, levels, rows)
     axis.set(title=title, xlabel="learnt − frozen")
     axis.title.set_fontsize("small")
 
 
-def _final_eta(axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], scale: RateScale) -> None:
+def _final_eta(
+    axis: Axes, rates: pd.DataFrame, tracks: tuple[str, ...], rows: Mapping[str, str], scale: RateScale
+) -> None:
     levels = list(dict.fromkeys(rates["level"]))
     for offset, track in zip(offsets(len(tracks), 0.25), tracks, strict=True):
         mine = rates[rates["track"] == track]
         places = [levels.index(level) + offset for level in mine["level"]]
-        look: Look = {"color": TRACK_COLOURS[track], "markersize": 4, "linestyle": "none", "label": track_title(track)}
-        axis.plot(mine["eta"], places, TRACK_MARKERS[track], **look | _fill(track))
+        axis.errorbar(mine["eta"], places, markersize=4, label=track_title(track), **_track_look(track))
     rate_axis(axis, scale, "x")
-    _level_rows(axis, levels)
+    _level_rows(axis, levels, rows)
     axis.set(title=titled("Learning rate η it ends with", *tracks), xlabel="mean η of the last round (line: initial)")
     axis.title.set_fontsize("small")
 
 
-def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
-    """Write the three coefficients of variation of eta / delta, one row per controller, each track in its colour."""
+def _variation(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], rows: Mapping[str, str]) -> None:
+    """Write the three coefficients of variation of eta / delta, one row per controller and track, behind its mark."""
     levels, columns = (list(dict.fromkeys(table[name])) for name in ("level", "across"))
     for offset, track in zip(offsets(len(tracks), 0.28), tracks, strict=True):
         look: Look = {"color": TRACK_COLOURS[track], "ha": "center", "va": "center", "fontsize": 7}
-        for (level, across), rows in table[table["track"] == track].groupby(["level", "across"]):
-            means = rows.set_index("rate")["mean"]
-            text = " / ".join(significant(means[rate], 2) for rate in ("eta", "delta"))
+        mine = table[table["track"] == track]
+        for (level, across), found in mine.groupby(["level", "across"]):
+            means = found.set_index("rate")["mean"]
+            text = " / ".join(_percent(means[rate]) for rate in ("eta", "delta"))
             axis.text(columns.index(across), levels.index(level) + offset, text, **look)
+        places = [levels.index(level) + offset for level in dict.fromkeys(mine["level"])]
+        marks = _track_look(track) | {"markersize": 3.5, "label": track_title(track)}
+        axis.errorbar([_MARKS] * len(places), places, **marks)
     axis.set_xticks(range(len(columns)), columns)
-    axis.set_xlim(-0.5, len(columns) - 0.5)
+    axis.set_xlim(_MARKS - 0.2, len(columns) - 0.4)
     axis.grid(visible=False, axis="x")
-    _level_rows(axis, levels)
+    _level_rows(axis, levels, rows)
     axis.set(title=titled("How much η / δ vary", *tracks), xlabel="coefficient of variation across (%)")
     axis.title.set_fontsize("small")
 
 
-def _fill(track: str) -> Look:
-    """Return how a track's mark is filled: hollow on a clean track, which has its dataset's colour and shape."""
-    return {"markerfacecolor": "white"} if track.endswith(CLEAN) else {}
+#: Where the marks of the rows stand, left of the first column.
+_MARKS = -0.65
+#: Percents below this are as good as none.
+_LEAST_PERCENT = 0.1
 
 
-def _level_rows(axis: Axes, levels: list[str]) -> None:
-    axis.set_yticks(range(len(levels)), [level.replace(", ", ",\n") for level in levels], fontsize=7)
+def _percent(value: float) -> str:
+    return f"<{_LEAST_PERCENT}" if 0 < value < _LEAST_PERCENT else significant(value, 2)
+
+
+def _track_look(track: str) -> Look:
+    """Return a track's mark and colour: hollow on a clean track, which has its dataset's colour and shape."""
+    hollow = {"markerfacecolor": "white"} if track.endswith(CLEAN) else {}
+    return {"fmt": TRACK_MARKERS[track], "color": TRACK_COLOURS[track], **hollow}
+
+
+def _level_rows(axis: Axes, levels: list[str], rows: Mapping[str, str]) -> None:
+    axis.set_yticks(range(len(levels)), [rows[level] for level in levels], fontsize=7)
     axis.set_ylim(len(levels) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
