@@ -296,9 +296,9 @@ controller.verdicts()
 # *What to see.* No difference from a frozen controller is shown: every verdict is *absent* or *undecided*. *Absent*
 # excludes an effect as large as the margin. *Undecided* also stands beside intervals without zero, because the test
 # behind the verdict is corrected for all comparisons of a panel and the intervals are not; the outer step in every
-# round points to a gain on BAF and to a loss on clean genome. The last two panels say whether the controller moved at all: the learning rate
-# that it ends with, on a scale from half to twice the initial one or more, and how much η and δ vary across clients,
-# unfolds and rounds, in percent of their means.
+# round points to a gain on BAF and to a loss on clean genome. The last two panels say whether the controller moved at
+# all: the learning rate that it ends with, on a scale from half to twice the initial one or more, and how much η and δ
+# vary across clients, unfolds and rounds, in percent of their means.
 
 # %% [markdown]
 # ### Everything else, one setting at a time
@@ -314,8 +314,9 @@ for name in SETTINGS:
 
 # %% [markdown]
 # *What to see.* Bars are 95 % intervals over seeds. Under each figure stands the global accuracy at each level minus
-# that at the level that the head of the table names, with its verdict; the verdicts are corrected for all levels of a setting. Accuracy on BAF follows the mix of labels that clients train on
-# more than anything that the method does; ROC-AUC does not.
+# that at the level that the head of the table names, with its verdict; the verdicts are corrected for all levels of a
+# setting. Accuracy on BAF follows the mix of labels that clients train on more than anything that the method does;
+# ROC-AUC does not.
 
 # %% [markdown]
 # ## 6 · Extensions: do they help?

@@ -143,8 +143,8 @@ print(validation.workload[["job", "backend", "kind", "status", "shots", "circuit
 # ones, and `tvd_won` is how much less it is than without mitigation.
 #
 # The table rests on ten samples and two models, 20 answers in all: one answer is 0.05 of accuracy. Differences of a few
-# thousandths of `tvd` are chance, because the shots are drawn anew for each row. In the profile `paper` no difference is
-# larger than that, so no gain of mitigation is shown here.
+# thousandths of `tvd` are chance, because the shots are drawn anew for each row. In the profile `paper` no difference
+# is larger than that, so no gain of mitigation is shown here.
 
 # %%
 display(mitigation_table(validated, config, samples=min(10, config.local_samples)))

@@ -45,7 +45,8 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
             "name", nargs="?", default="", help="a validation's name or its beginning (default: the last)"
         )
     for command in (run, dry, retry, status, replay):
-        command.add_argument("--profile", type=option(str), default="paper", help="smoke, quick or paper (default: paper)")
+        told = "smoke, quick or paper (default: paper)"
+        command.add_argument("--profile", type=option(str), default="paper", help=told)
         command.add_argument("--results", type=path_option, help="results folder (default: results/<profile>)")
         command.add_argument("--figures", type=path_option, help="figures folder (default: the profile's)")
         command.set_defaults(interrupted="jobs go on, and the same command fetches them")

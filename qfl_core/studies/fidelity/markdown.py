@@ -25,8 +25,8 @@ interruption; `--no-training` writes the page again from the numbers that are th
 **How to read the last column.** Where another choice is a setting, it is trained over {seeds} seeds that no figure and
 no search uses. The numbers are *other choice − ours* in the last round, with 95 % intervals over paired seeds: *global*
 accuracy, mean *client* test accuracy, train-test *gap*. They are those of DUQFL-Prox unless a method is named. An
-interval that holds 0 says that these seeds do not show a difference. The intervals are not corrected for their number: if
-no choice changed anything, one in 20 would still exclude 0. So an interval that ends near 0 shows little.
+interval that holds 0 says that these seeds do not show a difference. The intervals are not corrected for their number:
+if no choice changed anything, one in 20 would still exclude 0. So an interval that ends near 0 shows little.
 """
 
 

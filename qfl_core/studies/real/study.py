@@ -156,8 +156,9 @@ def compared_text(parts: pd.DataFrame, stand_in: pd.DataFrame, real: pd.DataFram
     contrary = sum(pair in opposed for pair in zip(parts["verdict_real"], parts["verdict_stand_in"], strict=True))
     return (
         f"{agreeing} of {len(claims)} claims and theory points have the same verdict on stand-in and real data; of "
-        f"{len(parts)} parts {int(parts['same_verdict'].sum())} have, {contrary} have contrary ones (*holds* and *fails*), and for "
-        f"{int((~parts['overlap'] & parts['low_real'].notna()).sum())} the intervals do not overlap.\n\n"
+        f"{len(parts)} parts {int(parts['same_verdict'].sum())} have, {contrary} have contrary ones (*holds* and "
+        f"*fails*), and for {int((~parts['overlap'] & parts['low_real'].notna()).sum())} the intervals do not "
+        "overlap.\n\n"
         f"{markdown(by_claim)}\n{markdown(by_part)}"
     )
 
