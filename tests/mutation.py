@@ -143,7 +143,11 @@ MUTATIONS = (
             ("its closure", "_closure(value))", "{})"),
             ("the attributes of its function", "value.__dict__)", "{})"),
             ("its globals", "                self._read_globals(value)\n", ""),
-            ("globals that a text names", "found | _quoted_names(code) if", "found if"),
+            ("globals that a text names", "_quoted_names(code) if found & _BY_TEXT else set()", "set()"),
+            ("the attributes of cached functions", "value.__wrapped__, **vars(value)}", "value.__wrapped__}"),
+            ("cached properties that were set", " and _is_result(found.get(name), member, value)", ""),
+            ("a file with the name of one of Python's", "return file is None or not is_own(file)", "return True"),
+            ("what hides in its lists", "list.__iter__(value)", "iter(value)"),
             ("the attributes of its objects", '"attribute", _attributes(value)', '"attribute", {}'),
             ("its slots", "isinstance(member, types.MemberDescriptorType)", "member is None"),
             (
