@@ -49,7 +49,7 @@ def real_ibm_validation(validation: Validation) -> Sheet:
         for method in methods
     }
     facts = (*validation.facts, "bars: 95 % of repeats of the shots")
-    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.5), legend=2)
+    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.5), legend=3)
 
 
 def _validation(axis: Axes, table: pd.DataFrame, method: str, title: str) -> None:
