@@ -500,7 +500,7 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
         assert row.mean == pytest.approx(expected, abs=1e-12)
         assert row.low <= row.mean <= row.high
         assert row.verdict == "undecided"  # three seeds cannot show anything
-    assert found.facts[0] == "data: breast-cancer bundled"
+    assert found.facts[0] == "data: breast cancer real (bundled)"
     assert len(found.factors) == 3 * settings.config("breast-cancer").clients
     table = found.verdicts()
     assert table.shape == (len(BASES) * len(METRICS), 1)

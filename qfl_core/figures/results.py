@@ -58,6 +58,8 @@ BANDS = "bands: 95 % intervals over seeds"
 BARS = "bars: 95 % intervals over seeds"
 #: The same where bars are what is measured.
 THIN_LINES = "thin lines: 95 % intervals over seeds"
+#: Why an interval without zero may stand beside "undecided".
+CORRECTED = "verdicts: corrected for all comparisons; intervals are not"
 
 
 def curve(axis: Axes, found: pd.DataFrame, shade: float = 0.15, **line: Any) -> None:

@@ -26,6 +26,7 @@ from matplotlib.scale import LogScale, LogTransform, register_scale
 from matplotlib.textpath import text_to_path
 from numpy.typing import ArrayLike
 
+from qfl_core.analysis.tracks import track_title as track_title
 from qfl_core.base.files import write_bytes
 from qfl_core.base.numbers import rounded
 from qfl_core.base.registry import METHOD_NAMES
@@ -51,14 +52,6 @@ TRACK_COLOURS = {
     "breast-cancer": SAFE[2],
 }
 TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
-#: What titles and legends call the tracks.
-TRACK_TITLES = {
-    "baf": "BAF",
-    "genome": "genome",
-    "baf-clean": "BAF clean",
-    "genome-clean": "genome clean",
-    "breast-cancer": "breast cancer",
-}
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 #: The one key of horizontal lines of reference, for all figures: one look per name, one name per look. What knows
 #: nothing has short dashes; the untrained model's dash with a dot is thinner and paler, because it is no competitor.
@@ -86,11 +79,6 @@ def method_colour(name: str) -> str:
 def method_marker(name: str) -> str:
     """Return a method's marker, the same in every figure with curves over rounds."""
     return METHOD_MARKERS.get(name, "h")
-
-
-def track_title(track: str) -> str:
-    """Return what titles and legends call a track."""
-    return TRACK_TITLES.get(track, track)
 
 
 def titled(title: str, *tracks: str) -> str:
