@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from qfl_core.config import track_dataset
 from qfl_core.runs.study import Study
@@ -23,6 +24,19 @@ def track_title(track: str) -> str:
     """
     dataset = track_dataset(track)
     return TITLES.get(dataset, dataset) + (" clean" if track != dataset else "")
+
+
+def with_titles(text: str, tracks: Iterable[str]) -> str:
+    """Return a text with the titles of these tracks in place of their names.
+
+    Examples
+    --------
+    >>> with_titles("closest on baf", ["baf", "genome"])
+    'closest on BAF'
+    """
+    for track in tracks:
+        text = re.sub(rf"(?<![\w-]){re.escape(track)}(?![\w-])", track_title(track), text)
+    return text
 
 
 def tracks_facts(studies: Mapping[str, Study]) -> tuple[str, ...]:
