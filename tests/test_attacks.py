@@ -59,7 +59,9 @@ def test_the_figure_has_a_table_the_cost_and_the_shares(found):
     assert {tuple(line.get_xdata()) for line in curves} == {(0, 0.25, 0.5)}
     assert len({line.get_marker() for line in curves}) == len(DEFENCES)  # told apart without colours
     assert shares.get_title().startswith("Global accuracy")
-    written = [tick.get_text() for axis in (matrix, cost) for tick in (*axis.get_xticklabels(), *axis.get_yticklabels())]
+    written = [
+        tick.get_text() for axis in (matrix, cost) for tick in (*axis.get_xticklabels(), *axis.get_yticklabels())
+    ]
     assert "trimmed mean" in written
     assert not set(DEFENCES) & set(written) - {"mean", "median", "screening"}
     assert "no sign: undecided or absent" in matrix.get_xlabel()

@@ -61,7 +61,7 @@ def attacks(found: AttackStudy) -> Sheet:
         untrained = found.start(first)
         title = titled(f"Global accuracy under {_title(VARIED)}", first)
         panels["attacks_share"] = partial(_shares, table=varied, title=title, untrained=untrained)
-    notes = {name: (CORRECTED,) for name in panels if name != "attacks_share"}
+    notes: dict[str, tuple[str, ...]] = {name: (CORRECTED,) for name in panels if name != "attacks_share"}
     notes |= {"attacks_cost": (BARS, CORRECTED), "attacks_share": (START_FACT,)}
     return Sheet("attacks", panels, found.facts, size=(4.6, 3.4), columns=2, legend=5, notes=notes)
 

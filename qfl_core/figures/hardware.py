@@ -74,7 +74,8 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str, title: str) -> Non
     reference_line(axis, "chance", 0.5)
     axis.set(title=title + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
     last = rows["checkpoint"].max()
-    axis.set_xlim(-0.03 * last, 1.03 * last)
+    edge = max(0.03 * last, 2 * SIDEWAYS)
+    axis.set_xlim(-edge, last + edge)
     round_ticks(axis)
 
 

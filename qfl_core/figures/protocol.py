@@ -91,7 +91,7 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]], 
     axis.grid(visible=False, axis="y")
     above = titled("Final above the line, screening below" if final else "Screening", *tracks)
     # Above the factors' names, which stand on the axis; the empty line keeps it inside the figure.
-    axis.set_title(f"\n{above}", y=1.25)
+    axis.set_title(f"\n{above}", y=1.27)
     axis.set_xlabel(f"distance from the paper\n({_LEVELS_TOLD};\n†: no winner, the untrained model is as accurate)")
 
 

@@ -260,7 +260,9 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     Each label appears once, and the panels' own legends are removed; a legend of several rows makes the figure taller.
     ``facts`` say where the numbers come from, e.g. data source, engine and seeds.
     """
-    scale = max(1.0, figure.get_figwidth() / PAGE)  # so that a wide figure, reduced to a page, has a legible footer
+    # A wide figure is reduced to a page: its footer grows with it, up to the letters of the legend.
+    largest = FontProperties(size=plt.rcParams["legend.fontsize"]).get_size_in_points() / 7
+    scale = min(max(1.0, figure.get_figwidth() / PAGE), largest)
     lines, room = [""], int(figure.get_figwidth() / scale * 19)  # letters of 7 points that fit an inch
     for fact in facts:
         joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
