@@ -158,7 +158,7 @@ display(mitigation_table(validated, config, samples=min(10, config.local_samples
 
 # %%
 grid = noise_grid(study.runs, config, device)
-origin = (*study.facts, f"noise: density engine (noisy), {device.name}")
+origin = (*study.facts, f"evaluated on density (noisy), {device.name}")
 figures.noise_study(grid, steadiness(checkpoints), origin, track).save(figures_dir(profile))
 
 # %% [markdown]

@@ -55,7 +55,17 @@ def test_the_figure_has_a_table_the_cost_and_the_shares(found):
     assert len(matrix.texts) == 2 * len(DEFENCES)
     assert [tick.get_text() for tick in matrix.get_yticklabels()] == ["nobody attacks", "collusion"]
     assert len(cost.get_yticks()) == len(DEFENCES) - 1
-    assert sorted({x for line in shares.lines if line.get_marker() == "." for x in line.get_xdata()}) == [0, 0.25, 0.5]
+    curves = [line for line in shares.lines if len(line.get_xdata()) == 3]
+    assert {tuple(line.get_xdata()) for line in curves} == {(0, 0.25, 0.5)}
+    assert len({line.get_marker() for line in curves}) == len(DEFENCES)  # told apart without colours
+    assert shares.get_title().startswith("Global accuracy")
+    written = [
+        tick.get_text() for axis in (matrix, cost) for tick in (*axis.get_xticklabels(), *axis.get_yticklabels())
+    ]
+    assert "trimmed mean" in written
+    assert not set(DEFENCES) & set(written) - {"mean", "median", "screening"}
+    assert "no sign: undecided or absent" in matrix.get_xlabel()
+    assert "intervals are not" in figure.get_supxlabel()
     (untrained,) = (line for line in shares.lines if line.get_label() == "untrained")
     start = pd.concat([study.rounds for study in found.studies["baf"].values()]).query("round == 0")
     assert untrained.get_ydata()[0] == pytest.approx(start["global_accuracy"].mean())

@@ -172,6 +172,8 @@ def test_the_table_has_each_level_once_and_the_figure_every_change(found):
     assert list(dict.fromkeys(table["link"])) == [*NAMES, WHOLE]
     assert set(table["validation"]) == {"natural", "skewed"}
     figure = attribution(found).draw()
+    assert "seeds: BAF" in figure.get_supxlabel()
+    assert "intervals are not" in figure.get_supxlabel()
     axes = figure.axes[: len(METRICS)]
     assert [tick.get_text() for tick in axes[0].get_yticklabels()][:3] == ["untrained", "Default-QFL", "+ fixed rates"]
     for axis in axes[:-1]:

@@ -436,6 +436,11 @@ def test_the_forest_plot_has_every_part_once_with_its_verdict(mirrored):
         words += [text.get_text().split(",")[0].removesuffix(" (small)") for axis in figure.axes for text in axis.texts]
         assert figure.get_figwidth() <= 8.3
         assert "one (shots)" not in figure.get_supxlabel()  # the devices and the theory have other engines and seeds
+        for axis in figure.axes:
+            rows = [label.get_text() for label in axis.get_yticklabels()]
+            differ = all("−" in row or "gap" in row for row in rows)
+            assert axis.get_xlabel().startswith("difference") == differ, axis.get_xlabel()
+            assert not any(row.endswith(", baf") for row in rows)
         titles = [axis.get_title(loc="left") for axis in figure.axes]
         assert len(set(titles)) == len(titles)
         assert all(title.startswith(("BAF", "Genome")) for title in titles)
@@ -481,7 +486,10 @@ def test_real_samples_stand_beside_the_stand_ins(told, mirrored, tmp_path):
     real = read_real(tmp_path)
     assert real.verdict("1") == "fails"
     assert (real.verdict("99"), real.part_verdict("99a"), real.shown("99a")) == ("", "", "")
-    sheet = claim_sheets(parts_table(list(told.values())), ("planted",), real)[0]
+    plain, sheet = (claim_sheets(parts_table(list(told.values())), ("planted",), known)[0] for known in (None, real))
+    note = "thin lines: real samples"
+    assert note in sheet.draw().get_supxlabel()
+    assert note not in plain.draw().get_supxlabel()
     lines = [line.get_xdata() for axis in sheet.draw().axes for line in axis.lines]
     assert any(np.allclose(x, [row["low"], row["high"]], atol=1e-6) for x in lines if len(x) == 2)
     plt.close("all")

@@ -500,7 +500,7 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
         assert row.mean == pytest.approx(expected, abs=1e-12)
         assert row.low <= row.mean <= row.high
         assert row.verdict == "undecided"  # three seeds cannot show anything
-    assert found.facts[0] == "data: breast-cancer bundled"
+    assert found.facts[0] == "data: breast cancer real (bundled)"
     assert len(found.factors) == 3 * settings.config("breast-cancer").clients
     table = found.verdicts()
     assert table.shape == (len(BASES) * len(METRICS), 1)
@@ -509,6 +509,7 @@ def test_the_study_compares_each_extra_with_its_base_seed_by_seed(tmp_path):
     assert table["breast-cancer"].str.endswith("] undecided").all()
     assert len(sheet(found).panels) == len(METRICS) + 2
     figure = sheet(found).draw()
+    assert "undecided (filled)" in {text.get_text() for text in figure.legends[0].get_texts()}
     titles = [axis.get_title() for axis in figure.axes[:-1]]  # the last one names the datasets below its axis
     assert all("breast cancer" in title for title in titles)
     assert {"untrained", "majority class"} <= {line.get_label() for axis in figure.axes for line in axis.lines}

@@ -455,6 +455,9 @@ def test_the_figures_say_what_ran_and_that_no_quantum_computer_did(local):
     assert "one run (seed 0)" in shown
     assert "one run per method (seed 0)" in shown
     assert "chance" in shown
+    (axis,) = figures.ibm_workload_evidence(validation).draw().axes
+    cells = {cell.get_text().get_text() for cell in axis.tables[0].get_celld().values()}
+    assert {"DUQFL-Prox", "readout calibration"} <= cells
     ledger = texts(figures.ibm_workload_evidence(validation).draw())
     assert "nothing ran on a quantum computer" in ledger
     assert "fake_manila" in ledger
@@ -484,10 +487,11 @@ def test_the_figures_of_two_local_runs_are_the_same_files(runs, local, tmp_path)
 
 def test_the_noise_study_draws_its_three_panels(runs):
     grid, steady = noise_grid(runs, LOCAL), steadiness(checkpoint_table(runs, LOCAL))
-    sheet = figures.noise_study(grid, steady, ("data: stand-in",), "genome")
+    sheet = figures.noise_study(grid, steady, ("data: stand-in", "engine: statevector (shots)"), "genome")
     assert list(sheet.panels) == ["noise_scale", "noise_shots", "noise_steadiness"]
     shown = sheet.draw()
     assert "DUQFL-Prox" in texts(shown)
+    assert "trained on statevector (shots)" in shown.get_supxlabel()  # another engine evaluates
     for axis in shown.axes[:2]:
         (line,) = (line for line in axis.lines if line.get_label() == "untrained")
         start = [run.rounds.query("round == 0")["global_accuracy"].iloc[0] for run in runs]

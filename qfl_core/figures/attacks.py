@@ -12,12 +12,13 @@ from matplotlib.ticker import PercentFormatter
 
 from qfl_core.analysis.differences import HIGHER, LOWER
 from qfl_core.analysis.untrained import START_FACT, UNTRAINED
-from qfl_core.figures.results import BARS
+from qfl_core.figures.results import BARS, CORRECTED
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
     SAFE,
     TRACK_COLOURS,
     TRACK_MARKERS,
+    Look,
     offsets,
     reference_line,
     steady,
@@ -27,8 +28,19 @@ from qfl_core.figures.style import (
 from qfl_core.studies.attacks import DEFENCES, HONEST, NOBODY, UNDEFENDED, VARIED, AttackStudy
 
 COLOURS = dict(zip(DEFENCES, ("0.2", SAFE[9], SAFE[2], SAFE[4], SAFE[3], SAFE[6], SAFE[5]), strict=True))
+MARKERS = dict(zip(DEFENCES, "osD^vPX", strict=True))
+#: What readers see in place of names; other names have a blank for the hyphen.
+TITLES = {HONEST: NOBODY, "lying-trace": "lies about its trace", "krum": "Krum", "multi-krum": "multi-Krum"}
 MARKS = {HIGHER: "+", LOWER: "−"}
-_SIGNS = "+ or −: shown to be better or worse than the mean;\nin its own column, −: the attack is shown to harm"
+_SIGNS = (
+    "+ or −: shown to be better or worse than the mean;\n"
+    "in its own column, −: the attack is shown to harm;\n"
+    "no sign: undecided or absent"
+)
+
+
+def _title(name: str) -> str:
+    return TITLES.get(name, name.replace("-", " "))
 
 
 def attacks(found: AttackStudy) -> Sheet:
@@ -47,9 +59,10 @@ def attacks(found: AttackStudy) -> Sheet:
     varied = table[(table["track"] == first) & table["attack"].isin([VARIED, HONEST])]
     if varied["share"].nunique() > 2:
         untrained = found.start(first)
-        title = f"{track_title(first)}, {VARIED}"
+        title = titled(f"Global accuracy under {_title(VARIED)}", first)
         panels["attacks_share"] = partial(_shares, table=varied, title=title, untrained=untrained)
-    notes = {"attacks_cost": (BARS,), "attacks_share": (START_FACT,)}
+    notes: dict[str, tuple[str, ...]] = {name: (CORRECTED,) for name in panels if name != "attacks_share"}
+    notes |= {"attacks_cost": (BARS, CORRECTED), "attacks_share": (START_FACT,)}
     return Sheet("attacks", panels, found.facts, size=(4.6, 3.4), columns=2, legend=5, notes=notes)
 
 
@@ -65,8 +78,8 @@ def _matrix(axis: Axes, table: pd.DataFrame, judged: pd.DataFrame, title: str) -
         ink = "white" if value < 0.75 else "black"
         told = f"{value:.2f}{marks.get((attack, defence), '')}"
         axis.text(j, i, told, ha="center", va="center", color=ink, fontsize=7)
-    axis.set_xticks(range(len(defences)), defences, rotation=30, ha="right", fontsize=7)
-    axis.set_yticks(range(len(attacks)), [NOBODY if a == HONEST else a for a in attacks], fontsize=7)
+    axis.set_xticks(range(len(defences)), map(_title, defences), rotation=30, ha="right", fontsize=7)
+    axis.set_yticks(range(len(attacks)), map(_title, attacks), fontsize=7)
     axis.grid(visible=False)
     axis.set_xlabel(_SIGNS, fontsize=7)
     axis.set_title(f"{title}: global accuracy")
@@ -80,12 +93,12 @@ def _costs(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...]) -> None:
         line = {"color": TRACK_COLOURS[track], "fmt": TRACK_MARKERS[track], "markersize": 4, "linewidth": 1.1}
         axis.errorbar(mine["mean"], np.arange(len(defences)) + offset, xerr=ends, label=track_title(track), **line)
     axis.axvline(0, color="0.3", linewidth=0.8)
-    axis.set_yticks(range(len(defences)), defences, fontsize=7)
+    axis.set_yticks(range(len(defences)), map(_title, defences), fontsize=7)
     axis.set_ylim(len(defences) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
     axis.set(
-        title=titled("Nobody attacks: what a defence costs", *tracks),
-        xlabel="accuracy, defended − mean (left is a cost)",
+        title=titled("What a defence costs", *tracks),
+        xlabel="accuracy where nobody attacks:\ndefended − mean (left is a cost)",
     )
 
 
@@ -94,7 +107,8 @@ def _shares(axis: Axes, table: pd.DataFrame, title: str, untrained: float) -> No
         mine = table[table["defence"] == defence].sort_values("share")
         # On top and with gaps, because a defence that leaves out nobody is the mean.
         line = {"linestyle": "--", "zorder": 3} if defence == UNDEFENDED else {"linestyle": "-"}
-        axis.plot(mine["share"], mine["mean"], marker=".", color=colour, linewidth=1.2, label=defence, **line)
+        look: Look = {"marker": MARKERS[defence], "markersize": 4, "color": colour, "linewidth": 1.2}
+        axis.plot(mine["share"], mine["mean"], label=_title(defence), **look, **line)
     reference_line(axis, UNTRAINED, untrained)
     axis.set(title=title, xlabel="share of colluding clients", ylabel="global accuracy")
     axis.set_xticks(sorted(set(table["share"])))

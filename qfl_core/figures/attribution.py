@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from qfl_core.analysis.differences import ABSENT, HIGHER, LOWER, UNDECIDED
 from qfl_core.base.numbers import number
-from qfl_core.figures.results import THIN_LINES
+from qfl_core.figures.results import CORRECTED, THIN_LINES
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import SAFE, TRACK_COLOURS, Look, half_width, steady, track_title
 from qfl_core.studies.attribution import METRICS, NAMES, OTHER, OWN, PARTS, WHOLE, Attribution
@@ -44,7 +44,9 @@ def attribution(found: Attribution) -> Sheet:
     for place, (track, name) in enumerate(names.items()):
         mine = parts[(parts["track"] == track) & (parts["validation"] == OWN)]
         panels[f"{name}_parts"] = partial(_parts, parts=mine, track=track, named=place == 0)
-    return Sheet("attribution", panels, (*found.facts, THIN_LINES), size=(2.45, 1.75), columns=len(names), legend=4)
+    return Sheet(
+        "attribution", panels, (*found.facts, THIN_LINES, CORRECTED), size=(2.45, 1.75), columns=len(names), legend=4
+    )
 
 
 def _upper(text: str) -> str:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from qfl_core.analysis.claim_tables import PartRow
 from qfl_core.analysis.real_claims import RealClaims
+from qfl_core.analysis.tracks import with_titles
 from qfl_core.base.numbers import number
 from qfl_core.figures.sheet import Sheet
 from qfl_core.figures.style import SAFE, Look
@@ -29,6 +30,8 @@ _REGION: Look = {"color": "0.91", "linewidth": 7, "solid_capstyle": "butt", "zor
 _MARGIN: Look = _REGION | {"color": "0.78", "zorder": 0.6}
 _PAPER: Look = {"marker": "v", "color": "none", "markeredgecolor": "black", "markersize": 5.5, "mew": 0.9}
 _REAL: Look = {"color": "0.35", "linewidth": 0.7}
+#: What footers say where intervals on real samples are drawn.
+_REAL_ROWS = "thin lines: real samples"
 #: What titles call the kinds of engine.
 _KINDS = {"noisy": "noisy simulator"}
 #: How far under its row the interval on real samples is drawn.
@@ -39,6 +42,7 @@ _ROW, _FRAME = 0.17, 0.62  # inches
 class DrawnRow(PartRow, Protocol):
     """A row of a forest plot."""
 
+    track: str
     real_estimate: float
     real_low: float
     real_high: float
@@ -58,25 +62,26 @@ class Rows:
         return parts[parts["track"].isin(self.tracks) & parts["unit"].isin(self.units)]
 
 
-_CHANGES = "standard deviation of changes from round to round"
+_ACCURACY = "difference in accuracy"
+_CHANGES = "difference in the standard deviation of changes from round to round"
 #: Two pages of panels, by file name; every title begins with the dataset. The devices are those of the paper's genome
 #: runs, and the theory points with values of their own are computed on a small genome task.
 PAGES: dict[str, dict[str, Rows]] = {
     "claims_baf": {
-        "claims_baf_accuracy": Rows("BAF: accuracies and gaps", "accuracy", ("baf",), ("accuracy",)),
-        "claims_baf_scores": Rows("BAF: recall and specificity", "score", ("baf",), ("score",)),
+        "claims_baf_accuracy": Rows("BAF: accuracies and gaps", _ACCURACY, ("baf",), ("accuracy",)),
+        "claims_baf_scores": Rows("BAF: recall and specificity", "difference in score", ("baf",), ("score",)),
         "claims_baf_unsteadiness": Rows("BAF: unsteadiness", _CHANGES, ("baf",), ("unsteadiness",)),
         "claims_baf_shares": Rows(
             "BAF: unfolds and uploads", "share or correlation", ("baf",), ("share", "correlation")
         ),
         "claims_controller": Rows("BAF: controller", "standard deviation of the logarithm", ("baf",), ("log rate",)),
-        "claims_loss": Rows("BAF: loss of the unfolds", "loss", ("baf",), ("loss",)),
+        "claims_loss": Rows("BAF: loss of the unfolds", "difference in loss", ("baf",), ("loss",)),
     },
     "claims_genome": {
-        "claims_genome_accuracy": Rows("Genome: accuracies and gaps", "accuracy", ("genome",), ("accuracy",)),
+        "claims_genome_accuracy": Rows("Genome: accuracies and gaps", _ACCURACY, ("genome",), ("accuracy",)),
         "claims_genome_unsteadiness": Rows("Genome: unsteadiness", _CHANGES, ("genome",), ("unsteadiness",)),
         "claims_genome_shares": Rows("Genome: rounds", "share", ("genome",), ("share", "correlation")),
-        "claims_devices": Rows("Genome: devices", "accuracy", ("hardware",), ("accuracy", "unsteadiness")),
+        "claims_devices": Rows("Genome: devices", _ACCURACY, ("hardware",), ("accuracy", "unsteadiness")),
         "claims_theory": Rows("BAF and genome: theory, bounds", "ratio", ("baf", "genome", "theory"), ("ratio",)),
         "claims_descent": Rows("Genome: theory, direction of the estimate", "cosine", ("theory",), ("cosine",)),
     },
@@ -104,7 +109,8 @@ def claim_sheets(parts: pd.DataFrame, facts: tuple[str, ...], real: RealClaims |
             for panel, mine in rows.items()
         }
         heights = {panel: _FRAME + _ROW * len(mine) for panel, mine in rows.items()}
-        sheets.append(Sheet(name, drawn, told, size=(7.6, 3.0), columns=1, legend=3, heights=heights))
+        notes = {panel: (_REAL_ROWS,) for panel, mine in rows.items() if mine["real_low"].notna().any()}
+        sheets.append(Sheet(name, drawn, told, size=(7.6, 3.0), columns=1, legend=3, heights=heights, notes=notes))
     return sheets
 
 
@@ -155,7 +161,9 @@ def forest(axis: Axes, rows: pd.DataFrame, title: str, xlabel: str) -> None:
             axis.plot([row.bound, min(max(edge, low), high)], [y, y], **_MARGIN)
     axis.set_xlim(low, high)
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_yticks(range(len(rows)), [f"{row.part}  {row.text}" for row in shown], fontsize=6.5)
+    axis.set_yticks(
+        range(len(rows)), [f"{row.part}  {with_titles(row.text, [row.track])}" for row in shown], fontsize=6.5
+    )
     axis.tick_params(axis="x", labelsize=7)
     axis.grid(axis="y", visible=False)
     axis.set_title(title, loc="left", fontsize=8)

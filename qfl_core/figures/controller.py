@@ -16,7 +16,7 @@ from qfl_core.analysis.variation import variation, variation_text
 from qfl_core.base.numbers import rounded, significant
 from qfl_core.base.streams import stream
 from qfl_core.config import ExperimentConfig
-from qfl_core.figures.results import BANDS, curve, curves_of, over_rounds
+from qfl_core.figures.results import BANDS, FOUR, curve, curves_of, over_rounds
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import METHOD_COLOURS, Look, SteadyLogScale, steady, titled
 from qfl_core.runs.study import Study
@@ -24,6 +24,11 @@ from qfl_core.runs.study import Study
 _PROX = METHOD_COLOURS["duqfl-prox"]
 #: A scale of rates reaches at least from half to twice the initial rate, so that small changes look small.
 LEAST_FACTOR = 2.0
+
+#: The title of the shares of uploads by unfold.
+_UPLOADED = "Uploaded unfold k*"
+#: What footers say of lines without intervals.
+_MEANS = "lines: means over seeds and clients"
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,12 @@ def controller_behaviour(study: Study) -> Sheet:
         for name, (column, title) in titles.items()
     }
     panels["controller_selected_unfold"] = partial(
-        _unfold_shares, shares=unfold_shares(trace), title=titled("Uploaded unfold k*", study.track)
+        _unfold_shares, shares=unfold_shares(trace), title=titled(_UPLOADED, study.track)
     )
-    return Sheet("controller_behaviour", panels, study.facts, legend=8, legend_title="unfold")
+    notes = dict.fromkeys(titles, (_MEANS,))
+    return Sheet(
+        "controller_behaviour", panels, study.facts, **FOUR | {"legend": 8}, legend_title="unfold", notes=notes
+    )
 
 
 def _variation_texts(trace: pd.DataFrame) -> dict[str, str]:
@@ -115,11 +123,15 @@ def _variation_texts(trace: pd.DataFrame) -> dict[str, str]:
 
 
 def _by_unfold(axis: Axes, means: pd.DataFrame, title: str, scale: RateScale | None, text: str) -> None:
+    """Draw one line per unfold; the first and the last have a mark of their own, because neighbours look alike."""
     column = means.columns[-1]
-    unfolds = means["unfold"].nunique()
-    colours = sns.color_palette("viridis", unfolds + 1)[:unfolds]  # without the yellow, which is pale on white
-    look: Look = {"palette": colours, "errorbar": None, "legend": "full", "linewidth": 1.3}
-    sns.lineplot(means, x="round", y=column, hue="unfold", ax=axis, **look)
+    lines = list(means.groupby("unfold"))
+    colours = sns.color_palette("viridis", len(lines) + 1)  # without the last, a yellow that is pale on white
+    marks = {lines[0][0]: "o", lines[-1][0]: "s"}
+    every = max(1, means["round"].nunique() // 10)
+    for (unfold, mine), colour in zip(lines, colours, strict=False):
+        look: Look = {"marker": marks.get(unfold), "markersize": 3.5, "markevery": every}
+        axis.plot(mine["round"], mine[column], color=colour, linewidth=1.3, label=str(unfold), **look)
     axis.set(title=title, ylabel="")
     over_rounds(axis, means)
     _told(axis, "round", text)
@@ -197,6 +209,7 @@ def loss_shift_trace(study: Study) -> Sheet:
 def _shift(axis: Axes, found: pd.DataFrame, title: str) -> None:
     curve(axis, found, color=_PROX)
     axis.set(title=title, ylabel="displacement of an unfold")
+    axis.set_ylim(bottom=0)  # so that a small change looks small
 
 
 #: Points of a scatter plot: more of them would hide each other.
@@ -234,10 +247,11 @@ def unfold_level_behaviour(study: Study) -> Sheet:
             _normalised, shares=steady(means / means.abs().max()), track=study.track
         ),
         "selected_unfold_distribution": partial(
-            _unfold_shares, shares=unfold_shares(trace), title=titled("Selected unfold", study.track)
+            _unfold_shares, shares=unfold_shares(trace), title=titled(_UPLOADED, study.track)
         ),
     }
-    return Sheet("unfold_level_behaviour", panels, study.facts, size=(4.5, 3.4))
+    notes = {"eta_delta_loss_reduction_by_unfold": (_MEANS,)}
+    return Sheet("unfold_level_behaviour", panels, study.facts, size=(4.5, 3.4), notes=notes)
 
 
 def _normalised(axis: Axes, shares: pd.DataFrame, track: str) -> None:

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import method_named
-from qfl_core.analysis.differences import ABSENT
+from qfl_core.analysis.differences import ABSENT, UNDECIDED
 from qfl_core.analysis.untrained import START_FACT, UNTRAINED, common_start
-from qfl_core.figures.results import BANDS, BARS, curves_of, method_curves, reference_lines
+from qfl_core.figures.results import BANDS, BARS, CORRECTED, curves_of, method_curves, reference_lines
 from qfl_core.figures.sheet import Panel, Sheet
 from qfl_core.figures.style import (
     TRACK_COLOURS,
@@ -27,6 +27,8 @@ from qfl_core.figures.style import (
 from qfl_core.studies.extras import BASES, BETTER, METRICS, WORSE, ExtrasStudy
 
 BUNDLED = "breast-cancer"
+#: Verdicts that a mark's fill tells, with what the legend calls them; a ring marks a difference that is shown.
+FILLS = {ABSENT: ("absent (hollow)", "white"), UNDECIDED: ("undecided (filled)", "0.4")}
 
 
 def extensions(found: ExtrasStudy) -> Sheet:
@@ -39,7 +41,7 @@ def extensions(found: ExtrasStudy) -> Sheet:
         )
         for metric in METRICS
     }
-    notes: dict[str, tuple[str, ...]] = dict.fromkeys(panels, (BARS,))
+    notes: dict[str, tuple[str, ...]] = dict.fromkeys(panels, (BARS, CORRECTED))
     if BUNDLED in found.studies:
         study = found.studies[BUNDLED]
         curves = curves_of(study.rounds, "global_accuracy")
@@ -67,8 +69,9 @@ def _differences(axis: Axes, table: pd.DataFrame, tracks: tuple[str, ...], metri
         absent = mine["verdict"] == ABSENT
         hollow = {"color": TRACK_COLOURS[track], "markerfacecolor": "white", "markersize": 4, "linestyle": "none"}
         axis.plot(mine["mean"][absent], y[absent], TRACK_MARKERS[track], zorder=5, **hollow)
-    if (table["verdict"] == ABSENT).any():
-        axis.plot([], [], "o", color="0.4", markerfacecolor="white", markersize=4, label="absent (hollow)")
+    for verdict, (label, fill) in FILLS.items():
+        if (table["verdict"] == verdict).any():
+            axis.plot([], [], "o", color="0.4", markerfacecolor=fill, markersize=4, label=label)
     for place in rings:
         axis.plot(*place, "o", markersize=10, markerfacecolor="none", color="0.1", label="difference shown")
     axis.axvline(0, color="0.3", linewidth=0.8)

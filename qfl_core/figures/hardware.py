@@ -49,7 +49,7 @@ def real_ibm_validation(validation: Validation) -> Sheet:
         for method in methods
     }
     facts = (*validation.facts, "bars: 95 % of repeats of the shots")
-    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.5), legend=2)
+    return Sheet("real_ibm_validation", panels, facts, size=(4.8, 3.5), legend=3)
 
 
 def _validation(axis: Axes, table: pd.DataFrame, method: str, title: str) -> None:
@@ -74,7 +74,8 @@ def _validation(axis: Axes, table: pd.DataFrame, method: str, title: str) -> Non
     reference_line(axis, "chance", 0.5)
     axis.set(title=title + note, xlabel="checkpoint (round)", ylabel="test accuracy", ylim=(0, 1.02))
     last = rows["checkpoint"].max()
-    axis.set_xlim(-0.03 * last, 1.03 * last)
+    edge = max(0.03 * last, 2 * SIDEWAYS)
+    axis.set_xlim(-edge, last + edge)
     round_ticks(axis)
 
 
@@ -103,6 +104,7 @@ def _workload(axis: Axes, table: pd.DataFrame) -> None:
     if shown.empty:
         axis.text(0.5, 0.5, "no job yet", ha="center", transform=axis.transAxes)
         return
+    shown["job"] = shown["job"].map(lambda name: METHODS[name].label if name in METHODS else name.replace("-", " "))
     shown["job id"] = shown["job id"].map(lambda name: name if len(name) <= 20 else f"{name[:17]}...")
     widths = [max(len(str(column)), *shown[column].map(len)) + 1 for column in shown]
     drawn = axis.table(
@@ -135,7 +137,8 @@ def noise_study(grid: pd.DataFrame, steady: pd.DataFrame, facts: tuple[str, ...]
     }
     drawn = (BANDS, START_FACT) if UNTRAINED in grid else (BANDS,)
     notes = dict.fromkeys(("noise_scale", "noise_shots"), drawn)
-    return Sheet("noise_study", panels, facts, size=(3.7, 3.2), notes=notes)
+    told = tuple(fact.replace("engine: ", "trained on ") for fact in facts)  # another engine evaluates
+    return Sheet("noise_study", panels, told, size=(3.7, 3.2), notes=notes)
 
 
 def _scale(axis: Axes, grid: pd.DataFrame, track: str) -> None:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from qfl_core.algorithm.methods import METHODS
+from qfl_core.analysis.tracks import with_titles
 from qfl_core.base.numbers import significant
 from qfl_core.figures.results import FEDERATED
 from qfl_core.figures.sheet import Sheet
@@ -78,7 +79,7 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]], 
         )
     ends = (table[TOTAL] + half).to_numpy()
     for row, (role, marked) in enumerate(zip(table["role"], table["marked"], strict=True)):
-        text = "; ".join([*([str(role)] if role else []), *(["†"] if marked else [])])
+        text = "; ".join([*([with_titles(str(role), tracks)] if role else []), *(["†"] if marked else [])])
         if "profile" in str(role):
             axis.axhspan(row - 0.5, row + 0.5, color="0.9", zorder=0)
         end = max(ends[row], *(table[track].iloc[row] for track in tracks))
@@ -90,7 +91,7 @@ def _candidates(axis: Axes, table: pd.DataFrame, factors: dict[str, list[str]], 
     axis.grid(visible=False, axis="y")
     above = titled("Final above the line, screening below" if final else "Screening", *tracks)
     # Above the factors' names, which stand on the axis; the empty line keeps it inside the figure.
-    axis.set_title(f"\n{above}", y=1.25)
+    axis.set_title(f"\n{above}", y=1.27)
     axis.set_xlabel(f"distance from the paper\n({_LEVELS_TOLD};\n†: no winner, the untrained model is as accurate)")
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from qfl_core.algorithm.methods import METHODS, method_named
 from qfl_core.analysis.inference import intervals
@@ -50,11 +51,15 @@ def curves_of(table: pd.DataFrame, metric: str, by: Sequence[str] = ("method",))
     return steady(found.assign(low=found["low"].clip(low, high), high=found["high"].clip(low, high)))
 
 
+#: How four panels stand on a sheet: as wide as a page, so that letters keep their size in print.
+FOUR: Look = {"size": (3.5, 2.5), "columns": 2}
 #: What footers say of curves with bands, and of marks with bars.
 BANDS = "bands: 95 % intervals over seeds"
 BARS = "bars: 95 % intervals over seeds"
 #: The same where bars are what is measured.
 THIN_LINES = "thin lines: 95 % intervals over seeds"
+#: Why an interval without zero may stand beside "undecided".
+CORRECTED = "verdicts: corrected for all comparisons; intervals are not"
 
 
 def curve(axis: Axes, found: pd.DataFrame, shade: float = 0.15, **line: Any) -> None:
@@ -77,7 +82,7 @@ def round_ticks(axis: Axes) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
 
 
-def method_curves(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
+def method_curves(axis: Axes, curves: pd.DataFrame) -> None:
     """Draw one curve of :func:`curves_of` per method, in the method's colour, and the untrained model as a line.
 
     With many methods the bands are paler.
@@ -85,9 +90,9 @@ def method_curves(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
     methods = trained(curves)
     shade = 0.15 if len(methods) < 5 else 0.08
     for method, marks in method_marks(curves).items():
-        line = {"color": method_colour(method), "label": method_named(method).label + suffix, "linewidth": 1.2}
+        line = {"color": method_colour(method), "label": method_named(method).label, "linewidth": 1.2}
         curve(axis, curves[curves["method"] == method], shade, **line, **marks)
-    untrained_line(axis, curves, suffix)
+    untrained_line(axis, curves)
 
 
 def method_marks(curves: pd.DataFrame) -> dict[str, Look]:
@@ -108,29 +113,33 @@ def trained(table: pd.DataFrame) -> list[str]:
     return [method for method in table["method"].unique() if method != UNTRAINED]
 
 
-def untrained_line(axis: Axes, curves: pd.DataFrame, suffix: str = "") -> None:
+def untrained_line(axis: Axes, curves: pd.DataFrame) -> None:
     """Draw what the initial weights score, the mean over seeds and rounds, as a thin horizontal line."""
     value = level(curves, "mean")
     if not np.isnan(value):
-        reference_line(axis, UNTRAINED, value, suffix)
+        reference_line(axis, UNTRAINED, value)
 
 
 #: What a legend calls the paper's own numbers.
 PAPER_LABEL = "paper, last round"
 
 
-def paper_marks(axis: Axes, numbers: Mapping[str, float], last: int) -> None:
-    """Draw the paper's numbers of the last round as triangles at the right edge, each in its method's colour.
+def paper_marks(axis: Axes, numbers: Mapping[str, float]) -> None:
+    """Draw the paper's numbers of the last round as hollow triangles, each in its method's colour.
+
+    They stand outside the frame and point at its right edge, where they hide neither our means nor each other.
 
     Parameters
     ----------
     numbers : by method, as in :data:`qfl_core.analysis.paper.PAPER`.
     """
-    look: Look = {"marker": "<", "markersize": 6, "linestyle": "", "markeredgecolor": "0.1", "markeredgewidth": 0.6}
+    look: Look = {"marker": "<", "markersize": 6, "linestyle": "", "markeredgewidth": 1.3, "markerfacecolor": "none"}
+    half = (look["markersize"] + look["markeredgewidth"]) / 2 / 72  # inches
+    beside = axis.get_yaxis_transform() + ScaledTranslation(half, 0, axis.figure.dpi_scale_trans)
     for method, value in numbers.items():
-        axis.plot([last], [value], color=method_colour(method), clip_on=False, zorder=4, **look)
+        axis.plot([1], [value], color=method_colour(method), clip_on=False, transform=beside, **look)
     if numbers:
-        axis.plot([], [], color="white", label=PAPER_LABEL, **look)
+        axis.plot([], [], color="0.1", label=PAPER_LABEL, **look)
 
 
 def reference_lines(axis: Axes, references: Mapping[str, float]) -> None:
@@ -156,7 +165,7 @@ def federated_metrics(study: Study, name: str, prefix: str) -> Sheet:
         )
         for metric, (title, label) in FEDERATED.items()
     }
-    return Sheet(name, panels, (*level_facts(study), BANDS), legend=6)
+    return Sheet(name, panels, (*level_facts(study), BANDS), **FOUR)
 
 
 def _papers(study: Study, metric: str) -> dict[str, float]:
@@ -176,10 +185,9 @@ def _federated(
     metric: str,
     title: str,
     paper: Mapping[str, float],
-    suffix: str = "",
 ) -> None:
-    method_curves(axis, curves, suffix)
-    paper_marks(axis, paper, int(curves["round"].max()))
+    method_curves(axis, curves)
+    paper_marks(axis, paper)
     reference_lines(axis, references)
     ylabel = "mean accuracy" if metric == "client_test_accuracy" else "accuracy"
     axis.set(title=title, ylabel="lower is better" if _is_gap(metric) else ylabel)
@@ -212,31 +220,37 @@ def classification_curves(study: Study, name: str, metrics: Mapping[str, str], f
             metric=metric,
             title=titled(title, study.track),
             paper=_papers(study, metric),
-            suffix=", test",
         )
-    return Sheet(name, panels, (*level_facts(study), f"{BANDS}, test"), legend=6)
+    return Sheet(name, panels, (*level_facts(study), BANDS, "solid curves, bands and levels: test set"), **FOUR)
+
+
+#: How a curve of the validation set is drawn; that of the test set is solid.
+_VALIDATION: Look = {"linestyle": "--", "linewidth": 0.9, "zorder": 1.8}
 
 
 def _classification(axis: Axes, curves: pd.DataFrame, references: Mapping[str, float], title: str) -> None:
     for method, marks in method_marks(curves).items():
         mine, look = curves[curves["method"] == method], {"color": METHOD_COLOURS[method]}
         val = mine[mine["part"] == "val"]
-        label = _named(method, "val")
-        axis.plot(val["round"], val["mean"], linestyle="--", linewidth=0.9, zorder=1.8, label=label, **look)
-        curve(axis, mine[mine["part"] == "test"], shade=0.12, label=_named(method, "test"), **look, **marks)
-    untrained_line(axis, curves[curves["part"] == "test"], ", test")
+        axis.plot(val["round"], val["mean"], **_VALIDATION, **look)
+        curve(axis, mine[mine["part"] == "test"], shade=0.12, label=METHODS[method].label, **look, **marks)
+    untrained_line(axis, curves[curves["part"] == "test"])
+    axis.plot([], [], color=METHOD_COLOURS["duqfl-prox"], label="validation, same colour", **_VALIDATION)
     reference_lines(axis, references)
     axis.set(title=title, ylabel="")
 
 
-def _named(method: str, part: str) -> str:
-    return f"{METHODS[method].label}, {'validation' if part == 'val' else part}"
-
-
 #: What tuning spends once, before round 1, in a table of costs.
 _ONCE = "tuning (once)"
-#: What a circuit execution is spent on, in the order of the stack.
-PURPOSES = ("train", "calibration", "monitor", "validation", "virtual", _ONCE)
+#: What a circuit execution is spent on, in the order of the stack, with what the legend calls it.
+PURPOSES = {
+    "train": "training",
+    "calibration": "calibration",
+    "monitor": "loss before and after",
+    "validation": "validation",
+    "virtual": "virtual rounds (outer step)",
+    _ONCE: "tuning: once",
+}
 
 
 def cost_per_method(studies: Mapping[str, Study], cost: Mapping[str, pd.DataFrame]) -> Sheet:
@@ -255,9 +269,9 @@ def cost_per_method(studies: Mapping[str, Study], cost: Mapping[str, pd.DataFram
 
 def _cost(axis: Axes, table: pd.DataFrame, track: str, rounds: int) -> None:
     left = pd.Series(0.0, index=table.index)
-    for purpose, colour in zip(PURPOSES, sns.color_palette("colorblind"), strict=False):
+    for (purpose, words), colour in zip(PURPOSES.items(), sns.color_palette("colorblind"), strict=False):
         spent = table[purpose] / rounds if purpose == _ONCE else table[purpose]
-        label = f"tuning: once, spread over {rounds} rounds" if purpose == _ONCE else purpose
+        label = f"{words}, spread over {rounds} rounds" if purpose == _ONCE else words
         axis.barh(table.index, spent / 1e3, left=left / 1e3, color=colour, label=label)
         left += spent
     axis.invert_yaxis()

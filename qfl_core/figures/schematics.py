@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.path import Path
 
 from qfl_core.engines.qnn import QNN
 from qfl_core.figures.sheet import Sheet
@@ -49,8 +50,10 @@ class Box:
             axis.text(self.x, self.y - 0.12 * self.height, self.text, ha="center", va="center", fontsize=8)
 
 
-def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
-    axis.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=12, linewidth=1.3, color=colour))
+def _arrow(axis: Axes, colour: str, *corners: tuple[float, float]) -> None:
+    """Draw a line through all corners, with an arrow's head at the last one."""
+    style: Look = {"arrowstyle": "-|>", "mutation_scale": 12, "linewidth": 1.3, "color": colour}
+    axis.add_patch(FancyArrowPatch(path=Path(corners), **style))
 
 
 def _label(axis: Axes, x: float, y: float, text: str, colour: str = "0.15", **options: Any) -> None:
@@ -74,8 +77,8 @@ def _architecture(axis: Axes) -> None:
     Box(5.3, 5.95, 9.9, 1.7, "Server", f"{aggregates}\n{refines}", _BLUE).draw(axis)
     for x, name, mix in ((1.8, "Client 1", 0.8), (5.0, "Client 2", 0.2), (8.8, "Client N", 0.8)):
         Box(x, 2.5, 2.9, 1.7, name, "QNN: feature map + ansatz\n$K$ unfolds of adaptive SPSA", _ORANGE).draw(axis)
-        _arrow(axis, (x - 0.35, 5.07), (x - 0.35, 3.38), _BLUE)
-        _arrow(axis, (x + 0.35, 3.38), (x + 0.35, 5.07), _ORANGE)
+        _arrow(axis, _BLUE, (x - 0.35, 5.07), (x - 0.35, 3.38))
+        _arrow(axis, _ORANGE, (x + 0.35, 3.38), (x + 0.35, 5.07))
         _data(axis, x, 0.95, mix)
     _label(axis, 1.33, 4.22, r"$\theta^{(t)},\ \phi^{(t)}$", _BLUE, ha="right")
     _label(axis, 2.27, 4.22, r"$\theta_{i,\star}^{(t)},\ n_i$", _ORANGE, ha="left")
@@ -95,50 +98,72 @@ def _data(axis: Axes, x: float, y: float, share: float) -> None:
 
 
 def overview() -> Sheet:
-    """Return one round of DUQFL-Prox: Algorithm 1 in the middle, Algorithms 2 and 3 around it."""
-    return Sheet("duqfl_prox_overview", {"duqfl_prox_overview": _overview}, ("schematic",), size=(9.6, 5.0))
+    """Return one round of DUQFL-Prox: Algorithm 1 in the middle, Algorithms 2 and 3 below it, the server above."""
+    return Sheet("duqfl_prox_overview", {"duqfl_prox_overview": _overview}, ("schematic",), size=(9.6, 5.6))
 
 
-_CONTROLLER = r"$\log\eta=\phi_\eta^\top z$" "\n" r"$\log\delta=\phi_\delta^\top z$" "\nclipped"
-_BLOCK = "proximal\nSPSA block\n"
+_RATES = r"$\log\eta=\phi_\eta^\top z,\ \ \log\delta=\phi_\delta^\top z$, clipped;  one pair of rates per unfold"
+_STATE = "state $z$: progress, loss change, displacement, client context"
+_BLOCK = "proximal SPSA\nblock gives "
 _STEPS = (
-    Box(8.15, 7.35, 15.2, 1.2, "Server, round t", r"broadcasts $\theta^{(t)},\phi^{(t)}$ to clients $S^{(t)}$", _BLUE),
-    Box(2.35, 4.35, 3.1, 1.9, "Controller", _CONTROLLER, _BLUE),
-    Box(6.05, 4.35, 2.05, 1.9, "Unfold 1", _BLOCK + r"$\theta_{i,1}^{(t)}$", _ORANGE),
-    Box(8.6, 4.35, 2.05, 1.9, "Unfold 2", _BLOCK + r"$\theta_{i,2}^{(t)}$", _ORANGE),
-    Box(11.35, 4.35, 2.05, 1.9, "Unfold K", _BLOCK + r"$\theta_{i,K}^{(t)}$", _ORANGE),
-    Box(14.3, 4.35, 2.5, 1.9, "Best unfold", r"$k^\star=\arg\min_k$" "\nvalidation loss", _GREEN),
-    Box(3.4, 0.95, 5.6, 1.3, "Meta-update, every m rounds", r"outer SPSA on $L_{meta}$ after aggregation", _BLUE),
+    Box(8.15, 8.65, 15.9, 1.1, "Server, round t", r"broadcasts $\theta^{(t)},\phi^{(t)}$ to clients $S^{(t)}$", _BLUE),
+    Box(7.1, 6.0, 8.5, 1.4, "Controller", f"{_RATES}\n{_STATE}", _BLUE),
+    Box(4.0, 3.75, 2.3, 1.5, "Unfold 1", _BLOCK + r"$\theta_{i,1}^{(t)}$", _ORANGE),
+    Box(6.9, 3.75, 2.3, 1.5, "Unfold 2", _BLOCK + r"$\theta_{i,2}^{(t)}$", _ORANGE),
+    Box(10.2, 3.75, 2.3, 1.5, "Unfold K", _BLOCK + r"$\theta_{i,K}^{(t)}$", _ORANGE),
+    Box(13.25, 3.75, 2.5, 1.5, "Best unfold", r"$k^\star=\arg\min_k$" "\nvalidation loss", _GREEN),
     Box(
-        12.2, 0.95, 6.6, 1.3, "Aggregation", r"$\theta^{(t+1)}=\sum_i (n_i/\sum_j n_j)\,\theta_{i,\star}^{(t)}$", _BLUE
+        *(3.85, 0.9, 6.0, 1.3),
+        *(
+            "Meta-update, every m rounds (Algorithm 3)",
+            r"outer SPSA on $L_{meta}$ of rounds with $\phi^{(t)}\pm c\Delta$",
+        ),
+        _BLUE,
+    ),
+    Box(
+        *(12.3, 0.9, 6.0, 1.3),
+        *("Aggregation (Algorithm 2)", r"$\theta^{(t+1)}=\sum_i (n_i/\sum_j n_j)\,\theta_{i,\star}^{(t)}$"),
+        _BLUE,
     ),
 )
+#: Where each unfold's rates come down, with their index; all but the last report back to the controller.
+_UNFOLDS = ((4.0, "0", "1"), (6.9, "1", "2"), (10.2, "K-1", ""))
 
 
 def _overview(axis: Axes) -> None:
-    _canvas(axis, 16.3, 8.1)
-    frame = FancyBboxPatch((0.55, 2.55), 15.2, 3.4, boxstyle="round,pad=0,rounding_size=0.15", **_DASHED)
+    _canvas(axis, 16.3, 9.3)
+    frame = FancyBboxPatch((1.35, 2.15), 13.45, 4.85, boxstyle="round,pad=0,rounding_size=0.15", **_DASHED)
     axis.add_patch(frame)
     for step in _STEPS:
         step.draw(axis)
-    for start, end in ((3.92, 5.0), (7.1, 7.55), (9.65, 10.3), (12.4, 13.03)):
-        _arrow(axis, (start, 4.35), (end, 4.35), "0.3")
-    _label(axis, 9.97, 4.68, "· · ·", fontweight="bold")
-    _label(axis, 4.46, 4.68, r"$\eta,\delta$", _BLUE)
-    _arrow(axis, (2.35, 6.73), (2.35, 5.33), _BLUE)
-    _label(axis, 2.5, 6.3, r"$\phi^{(t)}$", _BLUE, ha="left")
-    _arrow(axis, (6.05, 6.73), (6.05, 5.33), _BLUE)
-    _label(axis, 6.2, 6.3, r"$\theta^{(t)}$", _BLUE, ha="left")
-    _label(axis, 15.55, 5.65, "client i (Algorithm 1)", "0.35", ha="right")
-    minimises = r"each block minimises  $L_i(\theta)+\frac{\mu}{2}\Vert\theta-\theta^{(t)}\Vert^2$"
-    state = r"state $z$: progress, loss change, displacement, client context"
-    _label(axis, 8.6, 2.95, f"{minimises};   {state}")
-    _arrow(axis, (14.3, 3.38), (14.3, 1.62), _GREEN)
-    _label(axis, 14.45, 2.15, r"upload $\theta_{i,\star}^{(t)}$", _GREEN, ha="left")
-    _arrow(axis, (8.87, 0.95), (6.23, 0.95), _BLUE)
-    _label(axis, 7.55, 1.25, r"$L_{meta}$", _BLUE)
-    _arrow(axis, (1.6, 1.62), (1.6, 3.38), _BLUE)
-    _label(axis, 1.45, 2.15, r"$\phi^{(t+1)}$", _BLUE, ha="right")
+    _label(axis, 14.6, 6.72, "client i (Algorithm 1)", "0.35", ha="right")
+    _broadcast(axis)
+    for x, rates, report in _UNFOLDS:
+        _arrow(axis, _BLUE, (x - 0.15, 5.27), (x - 0.15, 4.55))
+        _label(axis, x - 0.25, 4.92, rf"$\eta_{{i,{rates}}},\delta_{{i,{rates}}}$", _BLUE, ha="right")
+        if report:
+            _arrow(axis, _ORANGE, (x + 0.15, 4.53), (x + 0.15, 5.25))
+            _label(axis, x + 0.25, 4.92, rf"$s_{{i,{report}}}$", _ORANGE, ha="left")
+    for start, end in ((5.18, 5.7), (8.08, 9.0), (11.38, 11.95)):
+        _arrow(axis, "0.3", (start, 3.75), (end, 3.75))
+    _label(axis, 8.5, 4.05, "· · ·", fontweight="bold")
+    _label(axis, 8.1, 2.55, r"each block minimises  $L_i(\theta)+\frac{\mu}{2}\Vert\theta-\theta^{(t)}\Vert^2$")
+    _arrow(axis, _GREEN, (13.25, 2.97), (13.25, 1.6))
+    _label(axis, 13.4, 1.87, r"upload $\theta_{i,\star}^{(t)},\ n_i$", _GREEN, ha="left")
+    _arrow(axis, _BLUE, (9.27, 0.9), (6.9, 0.9))
+    _label(axis, 8.08, 1.2, r"$L_{meta}$", _BLUE)
+
+
+def _broadcast(axis: Axes) -> None:
+    """Draw what the server sends to the client, and what the next round's broadcast comes from."""
+    _arrow(axis, _BLUE, (2.1, 8.08), (2.1, 3.75), (2.8, 3.75))
+    _label(axis, 2.25, 7.5, r"$\theta^{(t)}$", _BLUE, ha="left")
+    _arrow(axis, _BLUE, (7.1, 8.08), (7.1, 6.75))
+    _label(axis, 7.25, 7.5, r"$\phi^{(t)}$", _BLUE, ha="left")
+    _arrow(axis, _BLUE, (0.83, 0.9), (0.5, 0.9), (0.5, 8.05))
+    _label(axis, 0.65, 7.5, r"$\phi^{(t+1)}$", _BLUE, ha="left")
+    _arrow(axis, _BLUE, (15.32, 0.9), (15.8, 0.9), (15.8, 8.05))
+    _label(axis, 15.65, 7.5, r"$\theta^{(t+1)}$", _BLUE, ha="right")
 
 
 def circuit(features: int, ansatz_reps: int = 3) -> Sheet:

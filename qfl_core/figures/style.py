@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,18 +18,23 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.offsetbox import HPacker, VPacker
 from matplotlib.scale import LogScale, LogTransform, register_scale
+from matplotlib.textpath import text_to_path
 from numpy.typing import ArrayLike
 
+from qfl_core.analysis.tracks import track_title as track_title
 from qfl_core.base.files import write_bytes
 from qfl_core.base.numbers import rounded
 from qfl_core.base.registry import METHOD_NAMES
 
 #: Keyword arguments that several calls of matplotlib share.
 Look = dict[str, Any]
+#: An entry of a legend: its label, or what is drawn.
+Entry = TypeVar("Entry")
 #: Seaborn's colour-blind safe palette.
 SAFE = sns.color_palette("colorblind").as_hex()
 
@@ -46,14 +52,6 @@ TRACK_COLOURS = {
     "breast-cancer": SAFE[2],
 }
 TRACK_MARKERS = {"baf": "o", "genome": "s", "baf-clean": "o", "genome-clean": "s", "breast-cancer": "^"}
-#: What titles and legends call the tracks.
-TRACK_TITLES = {
-    "baf": "BAF",
-    "genome": "genome",
-    "baf-clean": "BAF clean",
-    "genome-clean": "genome clean",
-    "breast-cancer": "breast cancer",
-}
 CLASS_COLOURS = (SAFE[0], SAFE[1])
 #: The one key of horizontal lines of reference, for all figures: one look per name, one name per look. What knows
 #: nothing has short dashes; the untrained model's dash with a dot is thinner and paler, because it is no competitor.
@@ -67,6 +65,8 @@ REFERENCE_LINES: dict[str, Look] = {
     "untrained": {"color": EXTRA_COLOURS["untrained"], "linestyle": "-.", "linewidth": 0.9, "zorder": 1.5},
 }
 PNG_DPI = 200
+#: The width in inches to which a wider figure is reduced on a page.
+PAGE = 7.0
 _POWERS = np.array([float(f"1e{exponent}") for exponent in range(18)])
 _TITLES: tuple[Literal["right", "left", "center"], ...] = ("right", "left", "center")
 
@@ -81,11 +81,6 @@ def method_marker(name: str) -> str:
     return METHOD_MARKERS.get(name, "h")
 
 
-def track_title(track: str) -> str:
-    """Return what titles and legends call a track."""
-    return TRACK_TITLES.get(track, track)
-
-
 def titled(title: str, *tracks: str) -> str:
     """Return a panel's title with its dataset, so that a panel that stands alone says which data it shows.
 
@@ -95,12 +90,12 @@ def titled(title: str, *tracks: str) -> str:
     return f"{title}\n{', '.join(most)} and {last}" if most else f"{title}, {last}"
 
 
-def reference_line(axis: Axes, name: str, value: float, suffix: str = "", **look: Any) -> None:
-    """Draw a horizontal line of reference as :data:`REFERENCE_LINES` has it; ``suffix`` follows its name in the legend.
+def reference_line(axis: Axes, name: str, value: float, **look: Any) -> None:
+    """Draw a horizontal line of reference as :data:`REFERENCE_LINES` has it, with its name in the legend.
 
     ``look`` wins over the key, e.g. the colour of a track where each track has its own line.
     """
-    axis.axhline(value, **{"label": name + suffix, **REFERENCE_LINES[name], **look})
+    axis.axhline(value, **{"label": name, **REFERENCE_LINES[name], **look})
 
 
 def offsets(count: int, widest: float) -> np.ndarray:
@@ -265,18 +260,21 @@ def finish(figure: Figure, facts: tuple[str, ...], columns: int = 6, legend_titl
     Each label appears once, and the panels' own legends are removed; a legend of several rows makes the figure taller.
     ``facts`` say where the numbers come from, e.g. data source, engine and seeds.
     """
-    lines, room = [""], int(figure.get_figwidth() * 19)  # letters of 7 points that fit an inch
+    # A wide figure is reduced to a page: its footer grows with it, up to the letters of the legend.
+    largest = FontProperties(size=plt.rcParams["legend.fontsize"]).get_size_in_points() / 7
+    scale = min(max(1.0, figure.get_figwidth() / PAGE), largest)
+    lines, room = [""], int(figure.get_figwidth() / scale * 19)  # letters of 7 points that fit an inch
     for fact in facts:
         joined = f"{lines[-1]}  ·  {fact}" if lines[-1] else fact
         lines = [*lines[:-1], joined] if len(joined) <= room or not lines[-1] else [*lines, fact]
-    footer = 0.1 + 0.15 * len(lines)  # inches, as all heights here
+    footer = 0.1 + 0.15 * scale * len(lines)  # inches, as all heights here
     legend = _common_legend(figure, columns, legend_title)
     taken = legend.get_window_extent().height / figure.dpi + 0.05 if legend else 0.0
     figure.set_figheight(figure.get_figheight() + max(0.0, taken - 0.3))
     inch = 1 / figure.get_figheight()
     if legend:
         legend.set_bbox_to_anchor((0.5, footer * inch))
-    figure.supxlabel("\n".join(lines), x=0.995, y=0.02 * inch, ha="right", fontsize=7, color="0.4")
+    figure.supxlabel("\n".join(lines), x=0.995, y=0.02 * inch, ha="right", fontsize=7 * scale, color="0.4")
     # The layout knows either a legend outside the panels or a footer, not one above the other: it is told the sum.
     bottom = (footer + taken) * inch
     layout = figure.get_layout_engine()
@@ -294,18 +292,43 @@ def _common_legend(figure: Figure, columns: int, title: str | None) -> Legend | 
     if not found:
         return None
     place: Look = {"loc": "lower center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 0.2}
-    widest = 0.5 + 0.06 * max(map(len, found))  # inches: the handle with its margins, and the letters
-    rows = legend_rows(len(found), min(columns, max(1, int(figure.get_figwidth() / widest))))
-    legend = figure.legend(list(found.values()), list(found), title=title, ncols=rows[0], **place)
+    rows = legend_rows(list(found), columns, figure.get_figwidth())
+    legend = figure.legend(list(found.values()), list(found), title=title, ncols=rows[0], **place, **_CLOSE)
     if len(set(rows)) > 1:
         _centre_rows(legend, rows)
     return legend
 
 
-def legend_rows(entries: int, columns: int) -> list[int]:
-    """Return how many entries each row of a legend has: as few rows as fit, and none has two fewer than another."""
-    rows = -(-entries // columns)
-    return [len(part) for part in np.array_split(np.arange(entries), rows)]
+#: Distances between handle, letters and columns of a legend, in heights of a letter.
+_CLOSE = {"handletextpad": 0.5, "columnspacing": 1.2}
+
+
+def legend_rows(labels: Sequence[str], columns: int, room: float) -> list[int]:
+    """Return how many entries each row of a legend has: as few rows as fit into ``room`` inches.
+
+    No row has two entries fewer than another, and the last row has no entry alone unless all rows have one.
+    """
+    entries = len(labels)
+    for count in range(-(-entries // columns), entries):
+        rows = [len(part) for part in np.array_split(np.arange(entries), count)]
+        widths = [math.fsum(max(map(_entry_width, column)) for column in block) for block in _blocks(labels, rows)]
+        if rows[-1] > 1 and max(widths) <= room:
+            return rows
+    return [1] * entries
+
+
+def _entry_width(label: str) -> float:
+    """Return how many inches an entry of a legend needs: the handle, the distances, and the letters."""
+    font = FontProperties(size=plt.rcParams["legend.fontsize"])
+    letters, _, _ = text_to_path.get_text_width_height_descent(label, font, ismath=False)
+    around = plt.rcParams["legend.handlelength"] + math.fsum(_CLOSE.values())
+    return float(letters + around * font.get_size_in_points()) / 72
+
+
+def _blocks(entries: Sequence[Entry], rows: list[int]) -> list[list[list[Entry]]]:
+    """Return the entries of a legend's rows by block of equally long rows, and by column within a block."""
+    left, lengths = iter(entries), sorted(set(rows), reverse=True)
+    return [[[next(left) for _ in range(rows.count(length))] for _ in range(length)] for length in lengths]
 
 
 def _centre_rows(legend: Legend, rows: list[int]) -> None:
@@ -316,15 +339,12 @@ def _centre_rows(legend: Legend, rows: list[int]) -> None:
     """
     held: Any = legend  # its packers have no public name
     box = held._legend_handle_box
-    entries = iter([entry for column in box.get_children() for entry in column.get_children()])
+    entries = [entry for column in box.get_children() for entry in column.get_children()]
     letters = held._fontsize  # points, as the distances of packers are
     between = {"sep": legend.labelspacing * letters}
     blocks: list[Artist] = []
-    for length in sorted(set(rows), reverse=True):
-        columns: list[Artist] = []
-        for _ in range(length):
-            column = [next(entries) for _ in range(rows.count(length))]
-            columns.append(VPacker(pad=0, align="baseline", children=column, **between))
+    for block in _blocks(entries, rows):
+        columns: list[Artist] = [VPacker(pad=0, align="baseline", children=column, **between) for column in block]
         blocks.append(HPacker(pad=0, align="baseline", sep=legend.columnspacing * letters, children=columns))
     box._children = [VPacker(pad=0, align="center", children=blocks, **between)]
     box.set_figure(legend.get_figure())

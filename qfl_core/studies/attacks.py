@@ -15,6 +15,7 @@ from qfl_core.analysis.differences import HIGHER, LOWER, judge_differences, told
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.tracks import tracks_facts
 from qfl_core.analysis.untrained import common_start
 from qfl_core.base.checks import one_of
 from qfl_core.base.errors import ConfigError
@@ -62,9 +63,7 @@ class AttackStudy:
     @property
     def facts(self) -> tuple[str, ...]:
         """What a figure's footer says: the source of each track's data, then what all tracks share."""
-        some = {track: next(iter(cases.values())) for track, cases in self.studies.items()}
-        data = ", ".join(f"{track} {study.rounds['source'].iloc[0]}" for track, study in some.items())
-        return (f"data: {data}", *next(iter(some.values())).facts[1:])
+        return tracks_facts({track: next(iter(cases.values())) for track, cases in self.studies.items()})
 
     @cached_property
     def last(self) -> pd.DataFrame:

@@ -35,6 +35,7 @@ from qfl_core.analysis.differences import judge_differences, side_by_side, told
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.tracks import track_title
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.numbers import number
 from qfl_core.config import CLEAN, Profile
@@ -266,6 +267,6 @@ def _facts(studies: Mapping[str, Study]) -> tuple[str, ...]:
     """Return what a figure's footer says: source and seeds by track, then what all tracks share."""
     sources = sorted({study.facts[0] for study in studies.values()})
     counts = {track: len(study.runs) for track, study in studies.items()}
-    seeds = "seeds: " + ", ".join(f"{track} {count}" for track, count in counts.items())
+    seeds = "seeds: " + ", ".join(f"{track_title(track)} {count}" for track, count in counts.items())
     _, engine, _, profile = next(iter(studies.values())).facts
     return (*sources, engine, seeds, profile)

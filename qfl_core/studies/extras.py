@@ -14,6 +14,7 @@ from qfl_core.analysis.compare import paired_values
 from qfl_core.analysis.differences import HIGHER, LOWER, judge_differences, side_by_side
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.tracks import tracks_facts
 from qfl_core.base.errors import ConfigError
 from qfl_core.config import Profile
 from qfl_core.runs.study import Study, get_study
@@ -39,9 +40,7 @@ class ExtrasStudy:
     @property
     def facts(self) -> tuple[str, ...]:
         """What a figure's footer says: the source of each track's data, then what all tracks share."""
-        sources = {track: study.rounds["source"].iloc[0] for track, study in self.studies.items()}
-        data = ", ".join(f"{track} {source}" for track, source in sources.items())
-        return (f"data: {data}", *next(iter(self.studies.values())).facts[1:])
+        return tracks_facts(self.studies)
 
     @cached_property
     def differences(self) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from qfl_core.analysis.differences import judge_differences, side_by_side
 from qfl_core.analysis.inference import intervals
 from qfl_core.analysis.kept import kept
 from qfl_core.analysis.margins import of_metric
+from qfl_core.analysis.tracks import tracks_facts
 from qfl_core.analysis.untrained import common_start
 from qfl_core.base.errors import ConfigError
 from qfl_core.config import Profile, track_dataset
@@ -62,12 +63,11 @@ class PrivacyStudy:
     @property
     def facts(self) -> tuple[str, ...]:
         """What a figure's footer says: the source of each track's data, delta, then what all tracks share."""
-        some = {track: next(iter(cases.values())) for track, cases in self.studies.items()}
-        data = ", ".join(f"{track} {study.rounds['source'].iloc[0]}" for track, study in some.items())
+        data, *shared = tracks_facts({track: next(iter(cases.values())) for track, cases in self.studies.items()})
         private = next(study for cases in self.studies.values() for case, study in cases.items() if case.is_private)
         config = private.runs[0].config
         told = f"clip {config.dp_clip:g}, δ = {config.dp_delta:g}"
-        return (f"data: {data}", told, *next(iter(some.values())).facts[1:])
+        return (data, told, *shared)
 
     @cached_property
     def epsilons(self) -> dict[tuple[str, Case], float]:
