@@ -116,11 +116,14 @@ def flags_changes(command: Command) -> Command:
 
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.runs import run_experiment
+    from qfl_core.runs.plugin_file import own_errors_in_a_line
 
     _load_plugins(asked)
     config = experiment(asked)
     print(f"settings: profile {asked.profile}, where no option says otherwise")
-    print_run(run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty()))
+    with own_errors_in_a_line():
+        run = run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty())
+    print_run(run)
     return 0
 
 
