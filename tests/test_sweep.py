@@ -88,7 +88,6 @@ def test_failures_come_together_at_the_end_and_the_others_finish(tmp_path):
     assert [run.config for run in find_runs(tmp_path)] == [BASE]
 
 
-@pytest.mark.outside
 def test_data_that_cannot_be_loaded_fail_their_run_alone(tmp_path, clean_tables):
     def gone(config, order=None):
         return (tmp_path / "gone.csv").open()
@@ -101,6 +100,7 @@ def test_data_that_cannot_be_loaded_fail_their_run_alone(tmp_path, clean_tables)
     assert [run.config.dataset for run in find_runs(tmp_path)] == ["baf"]
 
 
+@pytest.mark.outside
 def test_workers_do_not_repeat_a_download_that_failed(tmp_path, monkeypatch):
     """The parent finds out once; a worker that tried again would wait for the network in every process."""
     monkeypatch.setenv("QFL_OFFLINE", "0")
