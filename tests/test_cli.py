@@ -1,5 +1,6 @@
 """The command line: one program for all commands; bad input in one line, before any work; plugins of one's own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -271,6 +272,16 @@ def test_an_interrupted_command_says_what_to_do(monkeypatch, capsys, results):
     assert "the same command continues after the last complete round" in capsys.readouterr().err
 
 
+@pytest.mark.outside
+def test_a_path_that_stdout_cannot_encode_is_written_as_escapes(tmp_path):
+    command = [sys.executable, "-m", "qfl_core", "list", "--results", "\u7d50\u679c"]
+    own = os.environ | {"PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.stdout.decode("cp1252").strip() == r"no finished run in \u7d50\u679c"
+    assert done.returncode == 0
+
+
 # Plugins
 
 PLUGIN = """
@@ -312,6 +323,42 @@ def test_a_plugin_s_method_is_run_listed_and_shown(plugin, results, capsys):
     _, line = capsys.readouterr().out.splitlines()
     assert "my-best" in line
     assert main(["show", line.split()[0], "--results", results, "--plugin", str(plugin)]) == 0
+
+
+#: Losses whose code has an error of its own, or fails inside NumPy.
+FAILING = """
+import numpy as np
+from qfl_core import register_loss
+
+
+def no_key(p, y, margin):
+    return {}["absent"]
+
+
+register_loss("my-loss", RAISES)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        ("no_key", "line 7 of {} raises KeyError: 'absent'; correct the plugin and start again"),
+        ("lambda p, y, margin: 1 // 0", "line 10 of {} raises ZeroDivisionError: integer division or modulo by zero;"),
+        ("lambda p, y, margin: np.reshape(p, (3, 5, 7))", "line 10 of {} raises ValueError: cannot reshape array"),
+    ],
+)
+def test_an_error_of_a_plugin_s_code_is_one_line_with_its_place(plugin, results, clean_tables, capsys, loss, told):
+    plugin.write_text(FAILING.replace("RAISES", loss))
+    assert run(results, "--loss", "my-loss", "--plugin", str(plugin)) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"qfl_core: {told.format(plugin)}")
+    assert error.count("\n") == 1
+
+
+def test_an_error_of_the_package_s_own_code_keeps_its_traceback(monkeypatch, results):
+    monkeypatch.setattr("qfl_core.runs.run.prepare", None)
+    with pytest.raises(TypeError):
+        run(results)
 
 
 @pytest.mark.outside

@@ -1,9 +1,12 @@
 """Every file of a run is damaged in every way: the run ends in the same bytes, or one line says what is wrong."""
 
 import json
+import os
 import random
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -263,6 +266,62 @@ def test_a_file_that_cannot_be_opened_is_told(results, capsys, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", refused)
     assert_told(results, found, "validation.csv", capsys)
+
+
+def test_a_seal_that_is_a_folder_is_told(results, capsys):
+    found = run(results)
+    (found.path / "DONE").unlink()
+    (found.path / "DONE").mkdir()
+    assert_told(results, found, "DONE", capsys)
+    assert run(results).path == found.path
+
+
+@contextmanager
+def closed(folder: Path, mode: int = 0) -> Iterator[None]:
+    """Take a folder's permissions away; root, who may do everything, is another user meanwhile."""
+    is_root = os.geteuid() == 0
+    folder.chmod(mode)
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the modes of folders mean something else on Windows")
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+def test_folders_that_cannot_be_read_are_told_line_by_line_and_the_others_are_read(results, mode, capsys, monkeypatch):
+    found, other = find_runs(results)
+    # Below the current folder, another user needs no permission for the folders above.
+    monkeypatch.chdir(results.parent)
+    for folder in (results.parent, results):
+        folder.chmod(0o755)
+    place = Path("results") / found.path.relative_to(results)
+    listing = ["list", "--results", "results"]
+    assert main(listing) == 0  # now everything is imported that another user may not be allowed to read
+    expected = capsys.readouterr().out.splitlines()
+
+    with closed(place, mode):
+        assert main(listing) == 0
+        told = capsys.readouterr().out.splitlines()
+        with (
+            pytest.warns(ChangedResults),
+            pytest.raises(RunError, match=f"config.json of run {place.name} cannot be read"),
+        ):
+            load_runs("results", seed=0)
+    assert told[0] == expected[0]
+    assert told[2:] == expected[2:]
+    assert told[1].startswith(f"{place.name}  duqfl-prox   baf-")
+    assert told[1].endswith("seed 0   unknown   accuracy unknown  CANNOT BE READ")
+
+    with closed(place.parent):
+        assert main(listing) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told == [expected[0], expected[2], f"{place.parent} CANNOT BE READ, so its runs are not listed"]
+    assert other.path.name in told[1]
 
 
 def test_list_filters_a_run_without_config_by_the_names_of_its_folders(results, capsys):

@@ -226,6 +226,25 @@ def test_a_failed_notebook_leaves_no_target_and_shows_its_cell(tmp_path):
     assert [p.name for p in output.parent.iterdir()] == ["in.failed.ipynb"]
 
 
+def test_two_runs_of_a_notebook_at_once_share_no_file(tmp_path, monkeypatch):
+    source, output = tmp_path / "in.ipynb", tmp_path / "out" / "in.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")]), source)
+    texts, values = ["first", "second"], {"profile": "smoke", "seeds": [0], "datasets": ["baf"]}
+
+    def execute(_, partial, *rest, **options):
+        text = texts.pop(0)
+        Path(partial).write_text(text)
+        if texts:  # the other run begins and ends while this one goes on
+            assert run_notebook.run(source, output, values) == 0
+            assert output.read_text() == "second"
+
+    monkeypatch.setattr("papermill.execute_notebook", execute)
+    monkeypatch.setattr(run_notebook, "hold_ports", lambda: None)
+    assert run_notebook.run(source, output, values) == 0
+    assert output.read_text() == "first"
+    assert [path.name for path in output.parent.iterdir()] == ["in.ipynb"]
+
+
 @pytest.mark.outside
 def test_an_unknown_parameter_is_refused_before_execution(tmp_path):
     result, output = run(tmp_path, ["profile = ''\nseed = []\ndatasets = []\nexperiment = {}", "1 / 0"])

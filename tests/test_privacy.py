@@ -18,7 +18,7 @@ from qfl_core.extras.accountant import ORDERS, charged, epsilon, gaussian_rdp, n
 from qfl_core.runs import run_experiment
 from qfl_core.runs.experiment import state_from_json, train
 from qfl_core.runs.journal import _plain
-from qfl_core.runs.prepare import prepare
+from qfl_core.runs.prepare import make_federation, prepare
 from qfl_core.runs.schema import SCHEMA
 
 CONFIG = load_profile("smoke").config(
@@ -290,7 +290,7 @@ def test_methods_of_ones_own_that_need_more_than_steps_are_refused_before_any_wo
         (dataclasses.replace(prox, aggregation=own), "an aggregation of its own"),
     ):
         with pytest.raises(ConfigError, match=told):
-            prepare(NOISY, method=method)
+            make_federation(NOISY, method=method)
 
 
 def test_orders_are_those_of_flowers_accountant():

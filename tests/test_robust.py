@@ -24,7 +24,7 @@ from qfl_core.extras.robust import ClippedMean, Krum, Median, MultiKrum, Trimmed
 from qfl_core.extras.screening import STEP, UNSTEADINESS, screened
 from qfl_core.network.ranges import check_trace
 from qfl_core.runs.experiment import train
-from qfl_core.runs.prepare import prepare
+from qfl_core.runs.prepare import make_federation, prepare
 from qfl_core.runs.run import run_experiment
 
 MEAN = METHODS["duqfl-prox"].aggregation
@@ -153,7 +153,7 @@ def test_learned_weights_need_a_rule_that_uses_them():
     with pytest.raises(ConfigError, match="aggregation='median' .*multi-krum, clipped-mean for method='duqfl-learned'"):
         small(method="duqfl-learned", aggregation="median")
     with pytest.raises(ConfigError, match="'median' does not use the weights that method='duqfl-prox' learns"):
-        prepare(small(aggregation="median"), planted_splits(), learned)  # a method of one's own
+        make_federation(small(aggregation="median"), planted_splits(), learned)  # a method of one's own
 
 
 @pytest.mark.parametrize(

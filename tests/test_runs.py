@@ -27,7 +27,7 @@ from qfl_core.algorithm.meta import refine_controller
 from qfl_core.algorithm.methods import METHODS
 from qfl_core.algorithm.server import InProcess
 from qfl_core.base.errors import ConfigError, DataError, NotFiniteError, RunError
-from qfl_core.base.registry import METHOD_NAMES
+from qfl_core.base.registry import DATASETS, METHOD_NAMES, DatasetSpec
 from qfl_core.config import ExperimentConfig
 from qfl_core.data import load_splits
 from qfl_core.engines.qnn import z_map
@@ -39,7 +39,7 @@ from qfl_core.runs.finite import MAX_WEIGHT, check_finite
 from qfl_core.runs.folder import RunFolder
 from qfl_core.runs.identity import run_identity
 from qfl_core.runs.journal import Journal
-from qfl_core.runs.plugins import register_feature_map, register_loss
+from qfl_core.runs.plugins import register_dataset, register_feature_map, register_loss
 from qfl_core.runs.prepare import make_model, prepare
 from qfl_core.runs.schema import SCHEMA, to_csv
 
@@ -605,6 +605,28 @@ def test_every_value_of_every_split_is_part_of_its_digest(part, name):
     assert planted_splits().digest == SPLITS.digest
 
 
+@pytest.mark.parametrize("name", ["X", "y", "origin"])
+@pytest.mark.parametrize("view", [False, True])
+def test_splits_do_not_change_with_the_arrays_that_they_were_made_of(name, view):
+    """Otherwise their digest, which is computed once, would be that of other data."""
+    mine = getattr(SPLITS.train, name).copy()
+    split = dataclasses.replace(SPLITS.train, **{name: mine[:] if view else mine})
+    mine[:] = 0  # the caller's array is not frozen
+    assert np.array_equal(getattr(split, name), getattr(SPLITS.train, name))
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(split, name)[:] = 0
+
+
+def test_a_read_only_view_of_what_can_be_written_is_copied_and_other_read_only_arrays_are_not():
+    mine = SPLITS.train.X.copy()
+    frozen = mine[:]
+    frozen.setflags(write=False)
+    assert not np.shares_memory(dataclasses.replace(SPLITS.train, X=frozen).X, mine)
+    assert dataclasses.replace(SPLITS.train).X is SPLITS.train.X
+    stored = np.frombuffer(SPLITS.train.X.tobytes()).reshape(SPLITS.train.X.shape)  # as the store reads them
+    assert dataclasses.replace(SPLITS.train, X=stored).X is stored
+
+
 def test_ids_of_rows_may_be_python_objects():
     def named(text):
         origin = np.array([f"{text}{i}" for i in range(len(SPLITS.val))], dtype=object)
@@ -619,6 +641,61 @@ def test_splits_that_contradict_the_config_are_refused_before_anything_is_writte
     with pytest.raises(ConfigError, match=f"the splits are not those of the config, which says {name}={value}, got"):
         run(tmp_path / "results", CONFIG.replace(**change))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_splits_of_another_size_make_no_federation(tmp_path):
+    """Whoever trains over a network prepares the federation first."""
+    with pytest.raises(ConfigError, match="train_size=161, got 160; test_size=31, got 30: change the settings or the"):
+        prepare(CONFIG.replace(train_size=161, test_size=31), SPLITS)
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_every_part_has_the_features_of_the_config(part):
+    split = getattr(SPLITS, part)
+    narrow = dataclasses.replace(SPLITS, **{part: dataclasses.replace(split, X=split.X[:, :1].copy())})
+    with pytest.raises(ConfigError, match=f"features=2, got 1 in {part}: change"):
+        prepare(CONFIG, narrow)
+
+
+def test_a_loader_whose_splits_are_not_those_of_the_config_makes_no_run(tmp_path, clean_tables):
+    def always_the_same(config, order=None):
+        return SPLITS
+
+    spec = DatasetSpec(always_the_same, (160, 40, 30), {"pca": DATASETS["baf"].encodings["pca"]})
+    register_dataset("mine", spec)
+    with pytest.raises(ConfigError, match="which says train_size=999, got 160"):
+        run_experiment(small(dataset="mine", train_size=999), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert run_experiment(small(dataset="mine"), tmp_path).config.train_size == 160
+
+
+def test_only_the_config_s_method_can_be_filed_under_its_name():
+    """What :func:`run_prepared` keeps is named by the config, and so is its identity."""
+    assert prepare(CONFIG, SPLITS).federation.method == METHODS[CONFIG.method].configured(CONFIG)
+    assert make_federation(CONFIG, SPLITS, METHODS["default-qfl"]).method.label == "Default-QFL"
+    with pytest.raises(TypeError):
+        prepare(CONFIG, SPLITS, METHODS["default-qfl"])
+
+
+@pytest.mark.parametrize("shape", [(160,), (160, 2, 1)])
+def test_angles_of_another_shape_are_refused_by_name(shape):
+    split = SPLITS.train
+    with pytest.raises(
+        DataError, match=rf"X must be \(rows, features\) and y \(rows,\), got the shapes {re.escape(str(shape))}"
+    ):
+        dataclasses.replace(split, X=np.zeros(shape))
+
+
+def test_a_loss_without_a_derivative_is_refused_before_anything_is_written(tmp_path, clean_tables):
+    register_loss("flat", lambda p, y, margin: 0.0 * p)
+    with pytest.raises(ConfigError, match="this loss has no derivative: register it with a slope, or choose an SPSA"):
+        run(tmp_path / "results", CONFIG.replace(method="adam-qfl", loss="flat"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_without_gradients_is_refused_by_name():
+    with pytest.raises(ConfigError, match="engine='density' has no exact gradients"):
+        make_federation(CONFIG.replace(engine="density"), SPLITS, METHODS["adam-qfl"])
 
 
 def test_a_finished_run_is_found_without_its_data(tmp_path, monkeypatch):
@@ -898,7 +975,11 @@ def assert_stopped(results, config, in_round, reason):
 def test_an_optimiser_that_returns_endless_weights_stops_the_run(tmp_path, monkeypatch, value, reason, compiled):
     monkeypatch.setenv("QFL_COMPILED", compiled)
     method = dataclasses.replace(METHODS["duqfl-prox"], optimizer=Leap(value))
-    monkeypatch.setattr(runs, "prepare", lambda config, splits: prepare(config, splits, method))
+
+    def leaping(config, splits):
+        return dataclasses.replace(prepare(config, splits), federation=make_federation(config, splits, method))
+
+    monkeypatch.setattr(runs, "prepare", leaping)
     assert_stopped(tmp_path, CONFIG, 2, reason)
 
 

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from qfl_core.base.errors import RunError
+from qfl_core.base.registry import DATASETS, DatasetSpec
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
 from qfl_core.runs import find_runs, run_experiment
 from qfl_core.runs import sweep as sweeps
-from qfl_core.runs.plugins import register_loss, register_method
+from qfl_core.runs.plugins import register_dataset, register_loss, register_method
 from qfl_core.runs.sweep import SweepError, grid, sweep
 
 BASE = load_profile("smoke").config(
@@ -85,6 +86,18 @@ def test_failures_come_together_at_the_end_and_the_others_finish(tmp_path):
     assert "owns no training row" in failed[impossible].error
     assert "Traceback" in failed[unknown].details
     assert [run.config for run in find_runs(tmp_path)] == [BASE]
+
+
+def test_data_that_cannot_be_loaded_fail_their_run_alone(tmp_path, clean_tables):
+    def gone(config, order=None):
+        return (tmp_path / "gone.csv").open()
+
+    register_dataset("mine", DatasetSpec(gone, (300, 100, 100), {"pca": DATASETS["baf"].encodings["pca"]}))
+    with pytest.raises(SweepError, match="1 of 2 runs failed") as told:
+        sweep([BASE, BASE.replace(dataset="mine", source="auto")], tmp_path, jobs=1)
+    assert [failure.config.dataset for failure in told.value.failures] == ["mine"]
+    assert "FileNotFoundError" in told.value.failures[0].error
+    assert [run.config.dataset for run in find_runs(tmp_path)] == ["baf"]
 
 
 @pytest.mark.outside

@@ -22,6 +22,7 @@ from papermill.engines import NBClientEngine, NotebookExecutionManager, papermil
 
 from qfl_core.base.checks import integer
 from qfl_core.base.errors import ConfigError, did_you_mean, one_line
+from qfl_core.base.files import unique_name
 from qfl_core.base.options import Parser, read_value
 from qfl_core.base.paths import results_dir
 from qfl_core.config import MAX_SEED, PROFILE_KEYS, load_profile, read_profile, seed_range
@@ -112,7 +113,8 @@ def run(notebook: Path, output: Path, values: dict[str, object], whole: bool = F
     names = sorted(path.name for path in notebook.parent.glob("*.ipynb")) if whole else []
     everything = dict.fromkeys(config for name in names for config in planned_configs(name, settings, values))
     others = Remaining(everything, results).told
-    partial = output.with_suffix(".part.ipynb")  # papermill writes it after every cell; it is renamed when it is whole
+    # Papermill writes it after every cell, and wants this ending. It is renamed when it is whole.
+    partial = unique_name(output, ".part.ipynb")
     failed = output.with_suffix(".failed.ipynb")
     failed.unlink(missing_ok=True)
     try:

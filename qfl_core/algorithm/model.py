@@ -68,16 +68,16 @@ class Model:
         return self.engine if self.engine.shots and isinstance(self.engine, CompiledEngine) else None
 
     @cached_property
-    def _exact(self) -> DifferentiableEngine:
-        """The same circuit without shots, for exact gradients; it shares the engine's encodings."""
+    def exact(self) -> tuple[DifferentiableEngine, Elementwise]:
+        """For exact gradients: the circuit without shots, which shares the engine's encodings, and the loss's slope."""
+        if self.loss.slope is None:
+            raise ConfigError("this loss has no derivative: register it with a slope, or choose an SPSA method")
         if not isinstance(self.engine, DifferentiableEngine):
             raise ConfigError(f"engine={self.engine.name!r} has no exact gradients: adam-qfl needs 'statevector'")
-        return self.engine.exact()
+        return self.engine.exact(), self.loss.slope
 
     def gradient(self, samples: Samples, theta: np.ndarray) -> np.ndarray:
         """Return the exact gradient (P,) of the task loss of one client's samples."""
-        if self.loss.slope is None:
-            raise ConfigError("this loss has no derivative: register it with a slope, or choose an SPSA method")
-        encoded = samples.encoded[0]
-        weight = self.loss.slope(self._exact.probabilities(encoded, theta), samples.y, self.margin) / len(samples.y)
-        return weight @ self._exact.gradient(encoded, theta)
+        (engine, slope), encoded = self.exact, samples.encoded[0]
+        weight = slope(engine.probabilities(encoded, theta), samples.y, self.margin) / len(samples.y)
+        return weight @ engine.gradient(encoded, theta)

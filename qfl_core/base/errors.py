@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import sys
 from collections.abc import Callable, Iterable
 
@@ -55,6 +56,12 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
+def _print_everything() -> None:
+    """Let stdout write what it cannot encode, such as a folder's name in other letters, as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int:
     """Run a command and return its exit status.
 
@@ -65,6 +72,7 @@ def exit_code(program: str, command: Callable[[], int], interrupted: str) -> int
         can act on becomes one line and status 1.
     interrupted : what the line says after Ctrl-C, which gives status 130.
     """
+    _print_everything()
     try:
         return command()
     except ConfigError as error:

@@ -35,7 +35,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     OSError
         When the file cannot be written. The old content then stays, and the temporary file is removed.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    temporary = unique_name(path)
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -46,6 +46,11 @@ def write_bytes(path: Path, data: bytes) -> None:
         with suppress(OSError):  # the first error is the one to tell
             temporary.unlink()
         raise
+
+
+def unique_name(path: Path, ending: str = ".part") -> Path:
+    """Return a name in the folder of ``path`` that no other writer has, for a file that is renamed when it is whole."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}{ending}")
 
 
 def remove_leftovers(folder: Path) -> None:

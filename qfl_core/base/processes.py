@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from qfl_core.base.errors import RunError
+
 Result = TypeVar("Result")
 
 #: How joblib's warning begins when it replaces a worker that was idle for long or used much memory.
@@ -29,8 +31,14 @@ def in_processes(
     ordered : False yields a result as soon as it is there, whatever its place.
     versions : of code that the function uses. Processes that were started with other versions are not used again,
         because they may have imported older code.
+
+    Raises
+    ------
+    RunError
+        When a process cannot load the function or its arguments.
     """
     import joblib  # here, because a single run needs no processes
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     with warnings.catch_warnings():
         # joblib starts another worker then, and no call is lost, so nobody has to act. The warning comes from a
@@ -42,7 +50,14 @@ def in_processes(
         script = getattr(sys.modules["__main__"], "__file__", None)
         started = {"initializer": _look_in, "initargs": (tuple(sys.path), script, versions)}
         parallel = joblib.Parallel(n_jobs=jobs, return_as=order, batch_size=1, **started)
-        yield from parallel(joblib.delayed(function)(*one) for one in arguments)
+        try:
+            yield from parallel(joblib.delayed(function)(*one) for one in arguments)
+        except BrokenProcessPool as error:
+            if error.__cause__ is None:  # a worker was killed
+                raise
+            *_, reason = str(error.__cause__).strip('\n"').splitlines()
+            advice = "move what your script defines into a module of its own and import it there, or use jobs=1"
+            raise RunError(f"a process cannot load what it was sent ({reason}): {advice}") from error
 
 
 def _look_in(path: tuple[str, ...], script: str | None, versions: tuple[str, ...]) -> None:

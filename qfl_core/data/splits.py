@@ -44,7 +44,9 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of the training, the validation or the test split; the arrays are read-only.
+    """The rows of the training, the validation or the test split.
+
+    The arrays are read-only, and nobody else can write to them: an array that can still be written to is copied.
 
     Attributes
     ----------
@@ -58,6 +60,8 @@ class Split:
     origin: np.ndarray
 
     def __post_init__(self) -> None:
+        if self.X.ndim != 2 or self.y.ndim != 1:
+            raise DataError(f"X must be (rows, features) and y (rows,), got the shapes {self.X.shape}, {self.y.shape}")
         if not len(self.X) == len(self.y) == len(self.origin):
             raise DataError(
                 f"X, y and origin must have one row each, got {len(self.X)}, {len(self.y)}, {len(self.origin)}"
@@ -66,11 +70,23 @@ class Split:
             raise DataError("features contain NaN or infinite values")
         if not np.isin(self.y, (0, 1)).all():
             raise DataError(f"labels must be 0 or 1, got {np.unique(self.y)[:5].tolist()}")
-        for array in (self.X, self.y, self.origin):
-            array.setflags(write=False)
+        for name in ("X", "y", "origin"):
+            object.__setattr__(self, name, _own(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.y)
+
+
+def _own(array: np.ndarray) -> np.ndarray:
+    """Return a read-only array that changes with no other: a copy, unless neither it nor what it views is writable."""
+    behind: object = array
+    while isinstance(behind, np.ndarray):
+        if behind.flags.writeable:
+            array = array.copy(order="K")
+            array.setflags(write=False)
+            return array
+        behind = behind.base
+    return array
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -115,11 +116,14 @@ def flags_changes(command: Command) -> Command:
 
 def _run(asked: argparse.Namespace) -> int:
     from qfl_core.runs import run_experiment
+    from qfl_core.runs.plugin_file import own_errors_in_a_line
 
     _load_plugins(asked)
     config = experiment(asked)
     print(f"settings: profile {asked.profile}, where no option says otherwise")
-    print_run(run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty()))
+    with own_errors_in_a_line():
+        run = run_experiment(config, asked.results, repeat=asked.repeat, progress=sys.stderr.isatty())
+    print_run(run)
     return 0
 
 
@@ -128,8 +132,8 @@ def _list(asked: argparse.Namespace) -> int:
     wanted = {name: value for name in _FILTERS if (value := getattr(asked, name)) is not None}
     for name, value in wanted.items():
         ExperimentConfig.checked(name, value)
-    shown = False
-    for folder, runs in _finished(asked.results).items():
+    shown, found = False, _finished(asked.results)
+    for folder, runs in found.items():
         told = [(run, _facts(run)) for run in runs]
         matching = [(run, facts) for run, facts in told if all(facts[name] == wanted[name] for name in wanted)]
         if matching:
@@ -137,6 +141,10 @@ def _list(asked: argparse.Namespace) -> int:
         for run, facts in matching:
             shown = True
             print(_line(run, facts))
+    told_runs = {run.path for runs in found.values() for run in runs}
+    for path in _closed(asked.results):
+        if path not in told_runs:
+            print(f"{path} CANNOT BE READ, so its runs are not listed")
     if not shown:
         print(f"no finished run in {asked.results}")
     return 0
@@ -188,6 +196,14 @@ def _finished(results: Path) -> dict[Path, list[RunResult]]:
     return {folder: find_runs(folder) for folder in folders}
 
 
+def _closed(results: Path) -> list[Path]:
+    """Return the folders that this user may not look into."""
+    errors: list[OSError] = []
+    for _ in os.walk(results, onerror=errors.append):
+        pass
+    return sorted(Path(error.filename) for error in errors if isinstance(error, PermissionError))
+
+
 def _show(asked: argparse.Namespace) -> int:
     from qfl_core.runs.folder import RunFolder
 
@@ -230,4 +246,8 @@ def _load_plugins(asked: argparse.Namespace) -> None:
 
 
 def _flag(run: RunResult) -> str:
+    from qfl_core.runs.folder import RunFolder
+
+    if RunFolder(run.path).is_closed:
+        return "  CANNOT BE READ"
     return f"  CHANGED since the run was sealed: {', '.join(run.changes)}" if run.changes else ""

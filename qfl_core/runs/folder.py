@@ -51,15 +51,24 @@ class RunFolder:
 
     @property
     def is_done(self) -> bool:
-        """Whether the run is complete and sealed."""
-        return (self.path / DONE).is_file()
+        """Whether the run is complete and sealed; a damaged DONE counts, because reading the run tells of it."""
+        return _exists(self.path / DONE)
 
     @property
     def lost_its_seal(self) -> bool:
         """Whether this was a finished run: it has result files, but neither DONE nor the journal to make them from."""
-        if (self.path / DONE).exists() or (self.path / JOURNAL).exists():
+        if _exists(self.path / DONE) or _exists(self.path / JOURNAL):
             return False
-        return any((self.path / name).is_file() for name in _RESULTS)
+        return any(_exists(self.path / name) for name in _RESULTS)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this user may not look into the folder, so that nobody can tell whether the run is finished."""
+        try:
+            (self.path / DONE).stat()
+        except OSError as error:
+            return isinstance(error, PermissionError)
+        return False
 
     def create(self, config: str, environment: dict[str, Any]) -> None:
         """Make the folder with its config and environment, also where files of a damaged run are there."""
@@ -175,6 +184,15 @@ class RunFolder:
             data = io.BytesIO((self.path / PARAMS).read_bytes())  # because np.load leaves a damaged file open
             with np.load(data, allow_pickle=False) as stored:
                 return {"weights": stored["weights"]} | {name: stored[name] for name in stored.files}
+
+
+def _exists(path: Path) -> bool:
+    """Tell whether there is such a file or folder; nothing is found in a folder that cannot be read."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
 
 
 def _sha256(path: Path) -> str:

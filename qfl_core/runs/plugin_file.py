@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from qfl_core.base.errors import ConfigError
+from qfl_core.base.errors import ConfigError, DataError, RunError
+from qfl_core.runs.plugin_identity.ownership import existing, is_own
 
 
 def load_plugin_file(path: str | Path) -> None:
@@ -42,6 +46,25 @@ def load_plugin_file(path: str | Path) -> None:
         sys.path.remove(str(file.parent))
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ConfigError(f"the plugin {path} cannot be loaded: {reason}") from error
+
+
+@contextmanager
+def own_errors_in_a_line() -> Iterator[None]:
+    """Turn an error of a user's own code, such as a KeyError, into a RunError that names the error, file and line.
+
+    Errors that already end in a line stay as they are, and so do errors in which no code of the user's took part.
+    """
+    try:
+        yield
+    except (ConfigError, DataError, RunError, OSError):
+        raise
+    except Exception as error:
+        called = traceback.extract_tb(error.__traceback__)
+        own = [place for place in called if (file := existing(place.filename)) is not None and is_own(file)]
+        if not own:
+            raise
+        place = f"line {own[-1].lineno} of {own[-1].filename}"
+        raise RunError(f"{place} raises {type(error).__name__}: {error}; correct the plugin and start again") from error
 
 
 def _is_loaded(name: str, file: Path) -> bool:

@@ -12,6 +12,7 @@ from qfl_core.algorithm.federation import Federation
 from qfl_core.algorithm.losses import Loss
 from qfl_core.algorithm.methods import Method, method_named
 from qfl_core.algorithm.model import Model
+from qfl_core.algorithm.optimizers import Adam
 from qfl_core.algorithm.samples import EncodedSplit
 from qfl_core.base.errors import ConfigError
 from qfl_core.base.registry import ANSATZE, FEATURE_MAPS, LOSSES, PLUGIN_TABLES, plugin_sha256, resolve
@@ -121,22 +122,53 @@ def configured_method(config: ExperimentConfig, method: Method | None = None) ->
     return with_privacy(with_rule(configured, config), config)
 
 
-def prepare(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Prepared:
-    """Load the data (or take ``splits``), share them among the clients, build the model and encode every sample."""
-    method = configured_method(config, method)
+def prepare(config: ExperimentConfig, splits: Splits | None = None) -> Prepared:
+    """Load the data (or take ``splits``), share them among the clients, build the model and encode every sample.
+
+    Raises
+    ------
+    ConfigError
+        When the data have other sizes or another number of features than the config says, or when the method is
+        trained by Adam and the loss or the engine has no exact gradients.
+    """
+    method = configured_method(config)
     handed_in = None if splits is None else splits.digest
     splits = load_splits(config) if splits is None else splits
+    return Prepared(_federation(config, splits, method), splits.provenance, splits.notes, handed_in)
+
+
+def make_federation(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:
+    """Return the federation of :func:`prepare`, or one that trains ``method`` instead of the config's.
+
+    Another method than the config's has no name under which a run could be kept, so :func:`prepare` takes none.
+    """
+    method = configured_method(config, method)
+    return _federation(config, load_splits(config) if splits is None else splits, method)
+
+
+def _federation(config: ExperimentConfig, splits: Splits, method: Method) -> Federation:
+    _check_splits(config, splits)
     model = make_model(config)
-    federation = Federation(
+    if isinstance(method.optimizer, Adam):
+        _ = model.exact  # so that a loss or an engine without gradients is refused before anything is written
+    return Federation(
         config=config,
         method=method,
         model=model,
         splits=encode(model.engine, splits.parts),
         schedule=make_partition(splits, config),
     )
-    return Prepared(federation, splits.provenance, splits.notes, handed_in)
 
 
-def make_federation(config: ExperimentConfig, splits: Splits | None = None, method: Method | None = None) -> Federation:
-    """Return the federation of :func:`prepare` alone."""
-    return prepare(config, splits, method).federation
+def _check_splits(config: ExperimentConfig, splits: Splits) -> None:
+    """Refuse data whose shape contradicts the config, whether they were handed in or loaded."""
+    wrong = []
+    for name, split in splits.parts.items():
+        size, (rows, features) = f"{name}_size", split.X.shape
+        if rows != getattr(config, size):
+            wrong.append(f"{size}={getattr(config, size)}, got {rows}")
+        if features != config.features:
+            wrong.append(f"features={config.features}, got {features} in {name}")
+    if wrong:
+        told = "; ".join(wrong)
+        raise ConfigError(f"the splits are not those of the config, which says {told}: change the settings or the data")

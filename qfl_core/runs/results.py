@@ -116,7 +116,8 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
 
     A filter is a config field with one value, or with several in any iterable: ``find_runs(seed=range(5))``.
     Runs that name a method, dataset, loss or circuit that is not registered here are left out. A run that lost its
-    ``DONE`` is found too, because reading it warns of the change.
+    ``DONE`` is found too, because reading it warns of the change; so is a folder that cannot be opened, because reading
+    it raises an error that names it.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def find_runs(results_dir: str | Path = "results", **filters: object) -> list[Ru
         if name not in known:
             raise ConfigError(f"unknown filter {name!r}{did_you_mean(name, known)}; filters are config fields")
     folders = [RunFolder(path) for path in sorted(Path(results_dir).glob("*/*/*/seed-*/*"))]
-    runs = [RunResult(folder.path) for folder in folders if folder.is_done or folder.lost_its_seal]
+    runs = [RunResult(folder.path) for folder in folders if folder.is_done or folder.lost_its_seal or folder.is_closed]
     runs = [run for run in runs if _is_known(run)]
     choices = {name: _choices(wanted) for name, wanted in filters.items()}
     return [run for run in runs if all(getattr(run.config, name) in values for name, values in choices.items())]

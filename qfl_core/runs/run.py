@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from qfl_core.algorithm.server import IN_PROCESS, Trainer
-from qfl_core.base.errors import ConfigError, MendedJournal, NotFiniteError, RunError
+from qfl_core.base.errors import MendedJournal, NotFiniteError, RunError
 from qfl_core.base.files import locked
 from qfl_core.base.paths import below
 from qfl_core.base.progress import bar
@@ -46,10 +46,8 @@ def run_experiment(
     Raises
     ------
     ConfigError
-        When ``splits`` have other sizes or another number of features than the config says.
+        When the data have other sizes or another number of features than the config says.
     """
-    if splits is not None:
-        _check_splits(config, splits)
     identity = run_identity(config, data_source(config).sha256 if splits is None else splits.digest)
     found = None if repeat else _finished(config, results_dir, identity)
     return found or _run(prepare(config, splits), results_dir, identity, IN_PROCESS, repeat, progress)
@@ -61,17 +59,6 @@ def run_prepared(prepared: Prepared, results_dir: str | Path, trainer: Trainer, 
     identity = run_identity(config, prepared.data_sha256, trainer.transport)
     found = None if repeat else _finished(config, results_dir, identity)
     return found or _run(prepared, results_dir, identity, trainer, repeat, progress=False)
-
-
-def _check_splits(config: ExperimentConfig, splits: Splits) -> None:
-    """Refuse data whose shape contradicts the config."""
-    found = {f"{name}_size": len(split) for name, split in splits.parts.items()}
-    found["features"] = splits.train.X.shape[1]
-    wrong = [
-        f"{name}={getattr(config, name)}, got {has}" for name, has in found.items() if getattr(config, name) != has
-    ]
-    if wrong:
-        raise ConfigError(f"the splits are not those of the config, which says {'; '.join(wrong)}")
 
 
 def _run(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qfl_core.base.errors import DataError, RunError
+from qfl_core.base.errors import RunError
 from qfl_core.base.paths import no_network
 from qfl_core.base.processes import in_processes
 from qfl_core.base.progress import bar
@@ -128,7 +128,7 @@ def _without_files(configs: list[ExperimentConfig]) -> set[str]:
     """Look for each dataset's files once, before any worker starts; return the datasets that have none."""
     missing = set()
     for config in {config.dataset: config for config in configs if config.source == "auto"}.values():
-        with suppress(DataError):  # damaged files are reported by the runs that need them
+        with suppress(Exception):  # whatever it is, the runs that need the data report it
             if data_source(config).kind == "stand-in":
                 missing.add(config.dataset)
     return missing

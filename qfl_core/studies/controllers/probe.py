@@ -21,7 +21,7 @@ from qfl_core.config import ExperimentConfig
 from qfl_core.runs import RunResult
 from qfl_core.runs.experiment import initial_state, train
 from qfl_core.runs.identity import run_identity
-from qfl_core.runs.prepare import prepare
+from qfl_core.runs.prepare import make_federation
 from qfl_core.studies.controllers.score import final
 
 #: What is compared: over all rounds, or at the end of training. The last two are mean test accuracies of the uploads of
@@ -59,7 +59,7 @@ class Probe:
         method = METHODS[self.config.method]
         with threadpool_limits(1):
             own = None if self.optimizer is None else replace(method, optimizer=self.optimizer)
-            federation = prepare(self.config, method=own).federation
+            federation = make_federation(self.config, method=own)
             state = initial_state(federation)
             state = state if self.phi is None else replace(state, phi={"controller": self.phi})
             rows = [_row(record) for record in train(federation, state)]
