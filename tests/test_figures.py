@@ -62,7 +62,7 @@ def test_every_figure_is_labelled_and_tells_its_origin(sheets):
 
 
 def test_the_paper_s_numbers_stand_beside_the_last_round_in_the_methods_colours(study):
-    """Outside the frame and hollow, they hide neither our means nor each other."""
+    """Outside the frame and hollow, they do not hide our means; no panel ends below or above them."""
     sheet = results.federated_metrics(study, "federated", "baf")
     figure, last = sheet.draw(), int(study.rounds["round"].max())
     figure.draw_without_rendering()
@@ -75,6 +75,7 @@ def test_the_paper_s_numbers_stand_beside_the_last_round_in_the_methods_colours(
             x, y = places[METHOD_COLOURS[name]]
             assert axis.bbox.x1 < x < axis.bbox.x1 + 0.1 * figure.dpi
             assert y == pytest.approx(axis.transData.transform((last, value))[1])
+            assert axis.bbox.y0 < y < axis.bbox.y1
         assert all(mark.get_markerfacecolor() == "none" for mark in marks)
         frame = axis.bbox.x1 - 0.5  # pixels
         assert all(mark.get_window_extent().x0 >= frame for mark in marks)

@@ -127,7 +127,8 @@ PAPER_LABEL = "paper, last round"
 def paper_marks(axis: Axes, numbers: Mapping[str, float]) -> None:
     """Draw the paper's numbers of the last round as hollow triangles, each in its method's colour.
 
-    They stand outside the frame and point at its right edge, where they hide neither our means nor each other.
+    They stand outside the frame and point at its right edge, where they do not hide our means. The y axis reaches to
+    all of them.
 
     Parameters
     ----------
@@ -139,6 +140,7 @@ def paper_marks(axis: Axes, numbers: Mapping[str, float]) -> None:
     for method, value in numbers.items():
         axis.plot([1], [value], color=method_colour(method), clip_on=False, transform=beside, **look)
     if numbers:
+        axis.update_datalim([(0, value) for value in numbers.values()], updatex=False)
         axis.plot([], [], color="0.1", label=PAPER_LABEL, **look)
 
 
