@@ -145,10 +145,10 @@ MUTATIONS = (
             ("its globals", "                self._read_globals(value)\n", ""),
             ("globals that a text names", "_quoted_names(code) if found & _BY_TEXT else set()", "set()"),
             ("the attributes of cached functions", "value.__wrapped__, **vars(value)}", "value.__wrapped__}"),
-            ("cached properties that were set", " and _is_result(found.get(name), member, value)", ""),
+            ("cached properties that were set", "elif not self._cached or", "elif True or"),
             ("a file with the name of one of Python's", "return file is None or not is_own(file)", "return True"),
             ("what hides in its lists", "list.__iter__(value)", "iter(value)"),
-            ("the attributes of its objects", '"attribute", _attributes(value)', '"attribute", {}'),
+            ("the attributes of its objects", "self._attributes(value)", "{}"),
             ("its slots", "isinstance(member, types.MemberDescriptorType)", "member is None"),
             (
                 "the end of its arrays",
@@ -280,7 +280,7 @@ MUTATIONS = (
     ),
     # Several processes, and disks that cannot be written
     Mutation("one temporary name for all", "{secrets.token_hex(8)}", "fixed", AT_ONCE, "base"),
-    Mutation("file written in place", "temporary = path.with_name(", "temporary = path or (", AT_ONCE, "base"),
+    Mutation("file written in place", "temporary = unique_name(path)", "temporary = path", AT_ONCE, "base"),
     Mutation(
         "workers look for modules where they did",
         ", batch_size=1, **started)",

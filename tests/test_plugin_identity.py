@@ -162,6 +162,22 @@ rule = Rule()
 if VALUE != 1:
     rule.power = VALUE
 """,
+    "a cached property that was set to a function": """
+class Rule:
+    @functools.cached_property
+    def power(self):
+        return lambda: 1
+    @functools.cached_property
+    def itself(self):
+        return self
+    def __call__(self, attendance, learned):
+        return weights(attendance, self.power())
+
+rule = Rule()
+assert rule.itself is rule
+if VALUE != 1:
+    rule.power = lambda: VALUE
+""",
     "a global with underscores": """
 __power__ = VALUE
 

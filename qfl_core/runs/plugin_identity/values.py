@@ -6,7 +6,6 @@ import enum
 import functools
 import logging
 import os
-import pickle
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -38,6 +37,10 @@ _TABLES = {id(table): name for name, table in vars(registry).items() if isinstan
 
 class Values(Digest, ABC):
     """A digest that reads values; how code is read is told by :class:`qfl_core.runs.plugin_identity.code.Reader`."""
+
+    def __init__(self, cached: bool = True) -> None:
+        super().__init__()
+        self._cached = cached  # read cached properties that somebody has set
 
     def digest(self, value: object) -> str:
         """Read a value and return the digest of all that was read."""
@@ -169,7 +172,7 @@ class Values(Digest, ABC):
             raise self.refusal("the environment of the process", "it differs between processes")
         self.read(kind)
         if is_own_class(kind):
-            self.read_named("attribute", _attributes(value))
+            self.read_named("attribute", self._attributes(value))
             if isinstance(value, (*_PLAIN, *_CONTAINERS)):
                 self._read_content(value)
             elif not all(is_own_class(base) or _is_stateless(base) for base in kind.__mro__):
@@ -183,6 +186,28 @@ class Values(Digest, ABC):
             self.read((value.py_func, value.targetoptions))  # the rest is what it remembers of compiling
         else:
             self._read_reduced(value)
+
+    def _attributes(self, value: object) -> dict[str, object]:
+        """Return the attributes and what ``__slots__`` hold of an object, but not what cached properties computed."""
+        found = dict(getattr(value, "__dict__", {}))
+        for kind in type(value).__mro__:
+            for name, member in list(vars(kind).items()):  # a computed property may add to the class
+                if isinstance(member, types.MemberDescriptorType):
+                    with suppress(AttributeError):  # the slot is empty
+                        found[f"{kind.__qualname__}.{name}"] = member.__get__(value, kind)
+                elif name not in found or not isinstance(member, functools.cached_property):
+                    continue
+                elif not self._cached or self._is_result(found[name], member, value):
+                    del found[name]
+        return found
+
+    def _is_result(self, kept: object, member: functools.cached_property[object], owner: object) -> bool:
+        """Return whether a cached property holds what it computes, and not a value that somebody has set instead."""
+        try:
+            # The new readers leave cached properties out, because what is read may lead back to the owner.
+            return type(self)(cached=False).digest(member.func(owner)) == type(self)(cached=False).digest(kept)
+        except Exception:  # what cannot be computed or identified is not compared
+            return True
 
     def _read_reduced(self, value: object) -> None:
         """Read an object of a library as Python would copy it; what Python cannot copy is refused."""
@@ -201,27 +226,6 @@ class Values(Digest, ABC):
         with self.inside(what):
             for part in parts:
                 self.read(part)
-
-
-def _attributes(value: object) -> dict[str, object]:
-    """Return the attributes of an object and what its ``__slots__`` hold, but not what cached properties computed."""
-    found = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        for name, member in vars(kind).items():
-            if isinstance(member, types.MemberDescriptorType):
-                with suppress(AttributeError):  # the slot is empty
-                    found[f"{kind.__qualname__}.{name}"] = member.__get__(value, kind)
-            elif isinstance(member, functools.cached_property) and _is_result(found.get(name), member, value):
-                found.pop(name, None)
-    return found
-
-
-def _is_result(kept: object, member: functools.cached_property[object], owner: object) -> bool:
-    """Return whether a cached property holds what it computes, and not a value that somebody has set instead."""
-    try:
-        return pickle.dumps(member.func(owner)) == pickle.dumps(kept)
-    except Exception:  # what cannot be computed or copied is not compared
-        return True
 
 
 def _is_type_hint(value: object) -> bool:
