@@ -15,6 +15,7 @@ from qfl_core.base.errors import RunError
 from qfl_core.base.registry import DATASETS, DatasetSpec
 from qfl_core.config import ExperimentConfig, load_profile
 from qfl_core.data import sources
+from qfl_core.data.standin.common import announce
 from qfl_core.runs import find_runs, run_experiment
 from qfl_core.runs import sweep as sweeps
 from qfl_core.runs.plugins import register_dataset, register_loss, register_method
@@ -107,6 +108,17 @@ def test_workers_do_not_repeat_a_download_that_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "_download", lambda official, cache, where: f"{where}, planted failure")
     results = sweep(grid(BASE.replace(source="auto"), seed=[0, 1]), tmp_path, jobs=2, progress=False)
     assert [result.environment["data"]["source"] for result in results] == ["stand-in", "stand-in"]
+
+
+def test_the_reason_for_the_stand_in_is_told_once_and_stays_true(tmp_path, monkeypatch, capsys):
+    """What forbids the network inside a sweep is the failed download, and not a variable that nobody has set."""
+    monkeypatch.setenv("QFL_OFFLINE", "0")
+    monkeypatch.setattr(sources, "_download", lambda official, cache, where: f"{where}, planted failure (a, b)")
+    announce.cache_clear()
+    sweep(grid(BASE.replace(source="auto"), seed=[0, 1]), tmp_path, progress=False)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[data]")]
+    assert len(told) == 1
+    assert told[0].endswith("no file in the cache, planted failure (a, b))")
 
 
 @pytest.fixture

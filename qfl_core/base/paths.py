@@ -59,19 +59,20 @@ def data_dir() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
-_NO_NETWORK = ContextVar("no_network", default=False)
+_NO_NETWORK = ContextVar("no_network", default="")
 
 
 @contextmanager
-def no_network() -> Iterator[None]:
-    """Forbid the network inside the ``with`` block, as ``QFL_OFFLINE`` does for the whole process."""
-    token = _NO_NETWORK.set(True)
+def no_network(reason: str) -> Iterator[None]:
+    """Do not ask the network inside the ``with`` block, for a reason such as a download that failed before."""
+    token = _NO_NETWORK.set(reason)
     try:
         yield
     finally:
         _NO_NETWORK.reset(token)
 
 
-def offline() -> bool:
-    """Tell whether the network is forbidden: by ``QFL_OFFLINE`` (anything but empty or 0), or by :func:`no_network`."""
-    return _NO_NETWORK.get() or os.environ.get("QFL_OFFLINE", "") not in ("", "0")
+def offline() -> str:
+    """Return why the network must not be asked: ``QFL_OFFLINE`` (anything but empty or 0), or :func:`no_network`."""
+    forbidden = os.environ.get("QFL_OFFLINE", "") not in ("", "0")
+    return _NO_NETWORK.get() or ("QFL_OFFLINE is set" if forbidden else "")

@@ -69,8 +69,8 @@ def find_file(official: OfficialFile) -> FoundFile | str:
     if path := _first_existing(cache, official.names):
         return _remembered(path, official)
     where = "no file in QFL_DATA_DIR or the cache" if folder else "no file in the cache"
-    if paths.offline():
-        return f"{where}, QFL_OFFLINE is set"
+    if reason := paths.offline():
+        return f"{where}, {reason}"
     return _download(official, cache, where)
 
 

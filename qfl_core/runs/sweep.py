@@ -86,7 +86,7 @@ def sweep(
     found: dict[ExperimentConfig, Path | Failure] = {}
     without_files = _without_files(unique)
     own = list(REGISTERED.values())
-    tasks = [(config, str(results_dir), config.dataset in without_files, own) for config in unique]
+    tasks = [(config, str(results_dir), without_files.get(config.dataset, ""), own) for config in unique]
     with nullcontext() if scheduler is None else _connected(scheduler) as client:
         outcomes = _outcomes(tasks, jobs) if client is None else _cluster_outcomes(tasks, client)
         with bar(len(unique), "run", show=progress) as runs:
@@ -101,7 +101,7 @@ def sweep(
 
 
 #: What a worker needs to know about one run: the arguments of :func:`_run`.
-Task = tuple[ExperimentConfig, str, bool, list[Plugin]]
+Task = tuple[ExperimentConfig, str, str, list[Plugin]]
 Outcome = tuple[ExperimentConfig, Path | Failure]
 
 
@@ -124,28 +124,28 @@ def _outcomes(tasks: list[Task], jobs: int | None) -> Iterator[Outcome]:
         yield from in_processes(_run, waiting, jobs or -1, ordered=False, versions=versions)
 
 
-def _without_files(configs: list[ExperimentConfig]) -> set[str]:
-    """Look for each dataset's files once, before any worker starts; return the datasets that have none."""
-    missing = set()
+def _without_files(configs: list[ExperimentConfig]) -> dict[str, str]:
+    """Look for each dataset's files once, before any worker starts; return why those that have none got none."""
+    missing = {}
     for config in {config.dataset: config for config in configs if config.source == "auto"}.values():
         with suppress(Exception):  # whatever it is, the runs that need the data report it
-            if data_source(config).kind == "stand-in":
-                missing.add(config.dataset)
+            if (source := data_source(config)).kind == "stand-in":
+                missing[config.dataset] = source.reason.split(", ", 1)[-1]  # the first part names the folders
     return missing
 
 
-def _run(config: ExperimentConfig, results_dir: str, without_files: bool, own: list[Plugin]) -> Outcome:
+def _run(config: ExperimentConfig, results_dir: str, without_files: str, own: list[Plugin]) -> Outcome:
     """Run one config in a worker; an error comes back as a value, so that the others go on.
 
-    Where the parent found no files, the worker does not ask the network again; what the parent registered, the worker
-    knows too.
+    Where the parent found no files, ``without_files`` is the reason, and the worker does not ask the network again.
+    What the parent registered, the worker knows too.
     """
     from threadpoolctl import threadpool_limits  # here, because only workers need it
 
     try:
         adopt(own)
         # Processes share the cores, so threads inside them would only get in the way.
-        with threadpool_limits(1), no_network() if without_files else nullcontext():
+        with threadpool_limits(1), no_network(without_files) if without_files else nullcontext():
             return config, run_experiment(config, results_dir).path
     except Exception as error:  # whatever it is, it belongs to this config and is reported with it
         return config, Failure(config, f"{type(error).__name__}: {error}", traceback.format_exc())
