@@ -30,6 +30,7 @@ from tools.report.explorer import METRICS, explorer_data, packed
 from tools.report.formulas import formula
 from tools.report.notebooks import portable
 from tools.report.page import index_page, write_report
+from tools.report.provenance import provenance
 from tools.report.sections import Picture
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -194,6 +195,20 @@ def test_runs_that_changed_since_they_were_sealed_are_flagged(material, tmp_path
     page = index_page(replace(material, studies={"baf": changed}))
     assert "1 of 9 runs have files that CHANGED" in page
     assert f"<code>{copied.name}</code>: validation.csv" in page
+
+
+@pytest.mark.filterwarnings("ignore::qfl_core.base.errors.ChangedResults")
+def test_the_table_of_runs_has_a_commit_only_where_runs_differ_in_it(material, tmp_path):
+    study = material.studies["baf"]
+    assert (
+        {"run", "identity"} <= {*provenance(material).runs} <= {"track", "method", "seed", "run", "config", "identity"}
+    )
+    other = tmp_path / study.runs[0].path.name
+    shutil.copytree(study.runs[0].path, other)
+    told = json.loads((other / "environment.json").read_text(encoding="utf-8"))
+    (other / "environment.json").write_text(json.dumps(told | {"commit": "another"}), encoding="utf-8")
+    changed = replace(material, studies={"baf": replace(study, runs=(RunResult(other), *study.runs[1:]))})
+    assert set(provenance(changed).runs["commit"]) == {"another", told["commit"]}
 
 
 def test_the_explorer_holds_every_runs_numbers(material):

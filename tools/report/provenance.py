@@ -52,7 +52,7 @@ def provenance(material: Material) -> Provenance:
         _sources(material),
         pd.DataFrame(versions, columns=["package", "version"]),
         {track: _settings(study.runs[0]) for track, study in material.studies.items()},
-        pd.DataFrame(_run(track, run) for track, study in material.studies.items() for run in study.runs),
+        _runs(material),
     )
 
 
@@ -87,6 +87,16 @@ def _settings(run: RunResult) -> str:
     """Return a run's settings as YAML, without those in which the runs of a track differ."""
     shared = {name: value for name, value in run.config.to_dict().items() if name not in ("method", "seed")}
     return yaml.safe_dump(shared, sort_keys=False, default_flow_style=None)
+
+
+def _runs(material: Material) -> pd.DataFrame:
+    """Return every run with its digests, without what the facts and the data sources already tell of all runs."""
+    table = pd.DataFrame(_run(track, run) for track, study in material.studies.items() for run in study.runs)
+    told = {
+        "commit": table["commit"].nunique() == 1,
+        "data": (table.groupby("track")["data"].nunique() == 1).all(),
+    }
+    return table.drop(columns=[name for name, is_told in told.items() if is_told])
 
 
 def _run(track: str, run: RunResult) -> dict[str, str]:
