@@ -30,5 +30,6 @@ def _load_all(asked: argparse.Namespace) -> int:
             failed = True
             continue
         sizes = " / ".join(f"{len(part):,}" for part in splits.parts.values())
-        print(f"       train / validation / test {sizes}; SHA-256 {splits.provenance.sha256[:16]}; {splits.notes}")
+        notes = "".join(f"; {name}: {value}" for name, value in splits.notes.items())
+        print(f"       train / validation / test {sizes}; SHA-256 {splits.provenance.sha256[:16]}{notes}")
     return int(failed)
