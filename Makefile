@@ -124,11 +124,11 @@ protocol-search: setup ## Search the readings of the paper's open points complet
 	@$(PY) -m qfl_core protocol --profile $(PROFILE)
 
 .PHONY: metatrain
-metatrain: setup ## Train the controller over many federations (PROFILE=); configs with controller=pretrained start from it
+metatrain: setup ## Train the controller over many federations (about 40 minutes; PROFILE=); configs with controller=pretrained start from it
 	@QFL_OFFLINE=1 $(PY) -m qfl_core metatrain --profile $(PROFILE)
 
 .PHONY: controllers
-controllers: setup ## Compare controllers with constant and tuned rates, circuits counted (PROFILE=); docs/controller.md
+controllers: setup ## Compare controllers with constant and tuned rates, circuits counted (about an hour; PROFILE=smoke is short); docs/controller.md
 	@QFL_OFFLINE=1 $(PY) -m qfl_core controllers --profile $(PROFILE)
 
 .PHONY: real
